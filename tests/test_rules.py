@@ -67,7 +67,7 @@ ROOTS = {
         *("json_documents", "lazy_exports", "memory", "notices", "paths", "ranks", "redaction", "reprs"),
         *("secrecy", "sections", "segments", "statistics", "units"),
     },
-    "tracer": {"atomic_files", "config", "errors", "own_python", "version"},
+    "tracer": {"atomic_files", "config", "errors", "own_python", "second_reading", "version"},
 }
 LAST = {"tracer": {"cli", "__main__"}}
 MOST_MODULES = 16

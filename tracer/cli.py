@@ -9,11 +9,13 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NoReturn
 
 from analyzers.errors import AnalysisError
 from tracer.commands import COMMANDS, RECORD, SHELLS, command, completion_script
 from tracer.errors import TracerError
+from tracer.second_reading import read_twice
 from tracer.version import VERSION
 
 PROGRAM = "tracer"
@@ -142,7 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(RARELY)
     options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        code: int = options.handler(options)
+        code = read_twice(partial(_handled, options))
         sys.stdout.flush()
         return code
     except AnalysisError as error:
@@ -161,6 +163,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Files are opened by name; what has none is the stream that the report goes to.
         _discard_stdout()
         return _fail(f"stdout: cannot be written ({error.strerror})", 1)
+
+
+def _handled(options: argparse.Namespace, again: bool) -> int:
+    """Run the subcommand; once more it may replace what it has written."""
+    options.force = again or getattr(options, "force", False)
+    code: int = options.handler(options)
+    return code
 
 
 def program() -> int:

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 import pytest
 
+import tracer
 from analyzers.errors import TooLarge
 from analyzers.rank.summary import summarize, summarize_file
 from analyzers.run.layout import find
 from tests.support.cached import HOUR_S, RUN, entries, told
 from tests.support.exactly import differences
 from tests.support.fuzzing import made
-from tests.support.fuzzing_cache import fuzz_cache
+from tests.support.fuzzing_cache import forge, fuzz_cache
 from tests.support.generator import write_run
 from tests.support.samples import SAMPLES
 from tracer.cli import main
@@ -26,6 +27,7 @@ from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
 from tracer.reading.cache.packing import LANES, PARTS, SCHEDULES
 from tracer.reading.cache.store import Cache
+from tracer.results import source
 
 
 @contextmanager
@@ -379,3 +381,67 @@ def test_damaged_traces_are_kept_as_they_were_read(tmp_path):
     assert wrong == []
     assert went["kept"] > 50
     assert went["refused"] > 20
+
+
+def test_forged_entries_whose_digests_are_right_are_removed_where_they_make_a_command_fail(cache, tmp_path, capsys):
+    run, page = str(SAMPLES / "skew-memory"), str(tmp_path / "run.html")
+    commands = [["report", run, "--json", "--html", page, "--force"], ["whatif", run, "--json"]]
+    codes = [main(command) for command in commands]
+    honest = {entry: entry.read_bytes() for entry in entries(cache)}
+    assert len(honest) == 2
+    removed = 0
+    for number in range(12):
+        chance = random.Random(f"forged {number}")
+        for entry, data in honest.items():
+            entry.write_bytes(data)
+        forged = chance.choice(sorted(honest))
+        done = forge(forged, chance)
+        data = forged.read_bytes()
+        for command, code in zip(commands, codes, strict=True):
+            assert main(command) == code, f"{number}: {done}"
+        removed += forged.read_bytes() != data
+    assert 0 < removed < 12
+
+
+def test_what_was_written_before_an_entry_made_a_command_fail_is_written_anew(
+    cache, run, tmp_path, capsys, monkeypatch
+):
+    first = told(capsys, run)
+    failed = []
+
+    def fails_once(*_):
+        if not failed:
+            failed.append(entries(cache))
+            raise IndexError("of a column")
+        return "page"
+
+    monkeypatch.setattr("tracer.views.html.report_html", fails_once)
+    assert told(capsys, run, "--csv", tmp_path / "out", "--html", tmp_path / "run.html") == first
+    assert len(failed[0]) == RUN.ranks
+    assert (tmp_path / "run.html").read_text() == "page"
+
+
+def test_a_fault_of_the_programs_own_ends_it_with_and_without_entries(cache, run, monkeypatch, capsys):
+    def fails(*_):
+        raise IndexError("of a column")
+
+    monkeypatch.setattr("analyzers.reporting.to_json", fails)
+    for _ in range(2):
+        with pytest.raises(IndexError, match="of a column"):
+            main(["report", str(run), "--json"])
+    assert len(entries(cache)) == RUN.ranks
+
+
+def test_a_report_for_python_is_read_anew_where_an_entry_makes_it_fail(cache, run, reads, monkeypatch):
+    tracer.report(run, cache=cache)
+    reported, failed = source.report, []
+
+    def fails_once(*arguments):
+        if not failed:
+            failed.append(True)
+            raise IndexError("of a column")
+        return reported(*arguments)
+
+    monkeypatch.setattr(source, "report", fails_once)
+    with reading_all(reads):
+        assert tracer.report(run, cache=cache).document.run.ranks == [0, 1, 2]

@@ -12,6 +12,7 @@ from analyzers.ranks import MANY
 from analyzers.reporting import Report, drawn_ranks, lanes, report
 from analyzers.run import Calibration, find, read_calibration
 from tracer.reading import Readers, read_lanes, read_run, start_method, with_undrawn
+from tracer.second_reading import read_twice
 from tracer.views.html import report_html
 
 
@@ -31,10 +32,13 @@ class Source:
 
     def report(self) -> Report:
         """Read the run, and report it. Raises AnalysisError, TracerError."""
-        return report(read_run(self.run, steps=self.steps, by=self._readers()), self.links)
+        return read_twice(lambda _: report(read_run(self.run, steps=self.steps, by=self._readers()), self.links))
 
     def page(self) -> str:
         """Read the run again with what is drawn, and build its page. Raises AnalysisError, TracerError."""
+        return read_twice(lambda _: self._page())
+
+    def _page(self) -> str:
         by = self._readers()
         draws_all = len(find(self.run).files) <= MANY
         summary = read_run(self.run, lanes=draws_all, schedules=True, steps=self.steps, by=by)

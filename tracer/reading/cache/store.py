@@ -32,6 +32,7 @@ from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_se
 from tracer.reading.cache.folder import MOST_BYTES, SUFFIX, clean, new_entry, renew, why_unusable
 from tracer.reading.cache.identity import Identity, identity_of, key_of
 from tracer.reading.cache.packing import BASE, LANES, PARTS, SCHEDULES, NotPacked, packed, unpacked
+from tracer.second_reading import note_taken
 from tracer.version import VERSION
 
 # Whoever imports this has imported `analyzers`.
@@ -58,6 +59,7 @@ class Cache:
                 identity = identity_of(file)
                 if identity is None or not _is_of(head, key, identity):
                     return None
+                note_taken(path)
                 summary = unpacked(read_sections(entry, head, (BASE, *parts)), file.path)
                 modified_s = os.fstat(entry.fileno()).st_mtime
         except _DAMAGED:
