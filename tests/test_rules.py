@@ -247,11 +247,11 @@ def test_reading_and_reporting_load_no_torch_and_no_plots():
 
 
 def is_for_writing(call: ast.Call) -> bool:
-    """Whether a mode or a flag says so; a name like `webbrowser.open` opens no file at all."""
+    """Whether a mode or a flag says so, or that it is a folder; a name like `webbrowser.open` opens no file at all."""
     said = {str(node.value) for node in ast.walk(call) if isinstance(node, ast.Constant)}
     said |= {node.attr for node in ast.walk(call) if isinstance(node, ast.Attribute)}
     opened = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return bool(said & {"w", "wb", "x", "xb", "ab", "O_WRONLY"}) or ast.unparse(opened or call) == "webbrowser"
+    return bool(said & {"w", "wb", "x", "xb", "ab", "O_WRONLY", "O_DIRECTORY"}) or ast.unparse(opened or call) == "webbrowser"
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES.keys() - MAY_READ))

@@ -9,7 +9,6 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import NoReturn
 
 from analyzers.errors import AnalysisError
@@ -144,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(RARELY)
     options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = read_twice(partial(_handled, options))
+        code: int = read_twice(lambda: options.handler(options))
         sys.stdout.flush()
         return code
     except AnalysisError as error:
@@ -163,13 +162,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Files are opened by name; what has none is the stream that the report goes to.
         _discard_stdout()
         return _fail(f"stdout: cannot be written ({error.strerror})", 1)
-
-
-def _handled(options: argparse.Namespace, again: bool) -> int:
-    """Run the subcommand; once more it may replace what it has written."""
-    options.force = again or getattr(options, "force", False)
-    code: int = options.handler(options)
-    return code
 
 
 def program() -> int:

@@ -25,13 +25,14 @@ def note_taken(entry: Path) -> None:
     _taken.add(entry)
 
 
-def read_twice(act: Callable[[bool], T]) -> T:
-    """Call `act(False)`; where it fails on entries that it took, remove them and call `act(True)`.
+def read_twice(act: Callable[[], T]) -> T:
+    """Call a function; where it fails on entries that it took, remove them and call it again.
 
-    Errors that say what to do are no such failure; and a fault of this program's own is met again.
+    Errors that say what to do are no such failure; and a fault of this program's own is met again. What the first call
+    has written stays, and is refused to the second as any file that exists.
     """
     try:
-        return act(False)
+        return act()
     except (AnalysisError, TracerError, OSError):
         raise
     except Exception:
@@ -41,4 +42,4 @@ def read_twice(act: Callable[[bool], T]) -> T:
         with suppress(OSError):
             entry.unlink()
     _taken.clear()
-    return act(True)
+    return act()

@@ -445,3 +445,13 @@ def test_a_report_for_python_is_read_anew_where_an_entry_makes_it_fail(cache, ru
     monkeypatch.setattr(source, "report", fails_once)
     with reading_all(reads):
         assert tracer.report(run, cache=cache).document.run.ranks == [0, 1, 2]
+
+
+def test_a_command_that_begins_once_more_replaces_no_file_without_force(cache, run, tmp_path, capsys, monkeypatch):
+    told(capsys, run)
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    read = store.unpacked
+    monkeypatch.setattr(store, "unpacked", lambda *given: replace(read(*given), timed=None))
+    assert main(["report", str(run), "--html", str(page)]) == 1
+    assert (capsys.readouterr().err.count("--force"), page.read_text()) == (1, "mine")

@@ -32,11 +32,11 @@ class Source:
 
     def report(self) -> Report:
         """Read the run, and report it. Raises AnalysisError, TracerError."""
-        return read_twice(lambda _: report(read_run(self.run, steps=self.steps, by=self._readers()), self.links))
+        return read_twice(lambda: report(read_run(self.run, steps=self.steps, by=self._readers()), self.links))
 
     def page(self) -> str:
         """Read the run again with what is drawn, and build its page. Raises AnalysisError, TracerError."""
-        return read_twice(lambda _: self._page())
+        return read_twice(self._page)
 
     def _page(self) -> str:
         by = self._readers()

@@ -105,7 +105,7 @@ def _named_in_utf8(folder: Path) -> Iterator[str]:
     if encodable(name) == name:
         yield name
         return
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{descriptor}"
     finally:
