@@ -251,7 +251,10 @@ def is_for_writing(call: ast.Call) -> bool:
     said = {str(node.value) for node in ast.walk(call) if isinstance(node, ast.Constant)}
     said |= {node.attr for node in ast.walk(call) if isinstance(node, ast.Attribute)}
     opened = call.func.value if isinstance(call.func, ast.Attribute) else None
-    return bool(said & {"w", "wb", "x", "xb", "ab", "O_WRONLY", "O_DIRECTORY"}) or ast.unparse(opened or call) == "webbrowser"
+    return (
+        bool(said & {"w", "wb", "x", "xb", "ab", "O_WRONLY", "O_DIRECTORY"})
+        or ast.unparse(opened or call) == "webbrowser"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES.keys() - MAY_READ))
