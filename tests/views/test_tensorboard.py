@@ -192,6 +192,7 @@ def test_its_path_is_seen_by_its_owner_alone(tmp_path, monkeypatch):
     (tmp_path / "tensorboard" / "__init__.py").touch()
     (tmp_path / "tensorboard" / "main.py").write_text(TENSORBOARD)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("TRACER_")]:
         monkeypatch.delenv(name)
     assert board.serve_tensorboard(tmp_path, "/unguessable", 7) == 0
