@@ -75,7 +75,7 @@ class _WrittenSweep(msgspec.Struct, frozen=True):
 
     schema: str
     cells: list[msgspec.Raw]
-    name: str | None = None
+    name: Any = None
     command: Any = None
     settings: Any = None
 
@@ -97,7 +97,7 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
         )
     cells, warnings = _cells(written.cells)
     sweep = Sweep(
-        name=written.name or folder.resolve().name,
+        name=(written.name if isinstance(written.name, str) else "") or folder.resolve().name,
         command=[str(word) for word in written.command] if isinstance(written.command, list) else [],
         settings=written.settings if isinstance(written.settings, dict) else {},
         cells=cells,

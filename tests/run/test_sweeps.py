@@ -73,6 +73,12 @@ def test_secrets_that_somebody_wrote_into_a_sweep_are_not_read(tmp_path):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("name", [5, None, "", [], {}, 1.5, True], ids=repr)
+def test_a_sweep_whose_name_is_none_is_called_by_its_folder(tmp_path, name):
+    sweep, warnings = read_sweep(write_sweep(tmp_path / "s", [entry("single", 1, 8)], name=name))
+    assert (sweep.name, len(sweep.cells), warnings) == ("s", 1, [])
+
+
 def test_no_link_leads_out_of_the_folder(tmp_path):
     sweep, outside = tmp_path / "sweep", tmp_path / "outside"
     (sweep / "inside").mkdir(parents=True)
