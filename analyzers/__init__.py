@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analyzers.lazy_exports import lazy_exports
+from analyzers.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from analyzers.collectives import Exchange, exchange
@@ -103,7 +103,7 @@ __all__ = [
     "windows_frame",
 ]
 
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "analyzers.collectives": (

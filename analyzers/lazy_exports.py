@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 
 
-def lazy_exports(
+def export_lazily(
     package: str, names: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return a package's `__getattr__` and `__dir__` (PEP 562) for the names that its modules define.

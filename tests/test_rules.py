@@ -134,7 +134,7 @@ def exports(room: str) -> set[str]:
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return found - {"annotations", "TYPE_CHECKING", "lazy_exports"}
+    return found - {"annotations", "TYPE_CHECKING", "export_lazily"}
 
 
 def members(room: str) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analyzers.lazy_exports import lazy_exports
+from analyzers.lazy_exports import export_lazily
 from tracer.errors import SessionIncomplete, TracerError, UsageError
 from tracer.version import VERSION
 
@@ -33,7 +33,7 @@ __all__ = [
 __version__ = VERSION
 
 # A session brings torch, a report the views.
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "tracer.config": ("Plan",),

@@ -77,17 +77,13 @@ LEAST_DOUBT_NS = 1_000
 FEW_PAIRS = 10
 
 
-def find_offset(a: Kernels, b: Kernels, compatible: Mask, one_clock: bool = False) -> Offset | None:
+def find_offsets(a: Kernels, b: Kernels, compatible: Mask, one_clock: Mask) -> list[Offset | None]:
     """Return b's clock offset against a's at which synchronizing collectives end together; None where none is clear.
 
-    `compatible[s, t]` says whether signatures s and t may be one collective, `one_clock` that both are known to share
-    a host: then ends alone tell which steps are one, however they are numbered.
+    Both hold the kernels of many pairs of members. `compatible[s, t]` says whether signatures s and t may be one
+    collective, `one_clock` which pairs are known to share a host: there ends alone tell which steps are one, however
+    they are numbered.
     """
-    return find_offsets(a, b, compatible, np.array([one_clock]))[0]
-
-
-def find_offsets(a: Kernels, b: Kernels, compatible: Mask, one_clock: Mask) -> list[Offset | None]:
-    """Return the same for many pairs of members."""
     in_turn, most_ns = _offsets_in_turn(a, b, one_clock), _most_on_one_clock_ns(a, b)
     found = [*in_turn]
     left = np.flatnonzero(_may_be_denied(a, b, in_turn, most_ns) & ~one_clock).tolist()

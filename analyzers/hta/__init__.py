@@ -9,21 +9,3 @@ Decisions: docs/decisions/hta.md
 from analyzers.hta.adapter import hta_library, to_hta
 from analyzers.hta.critical_paths import DEPENDENCY, CriticalPath, critical_path, path_tables
 from analyzers.hta.tables import Analysis, Cell, Figures, diff, idle, kernels, launches, queue, to_json
-
-__all__ = [
-    "DEPENDENCY",
-    "Analysis",
-    "Cell",
-    "CriticalPath",
-    "Figures",
-    "critical_path",
-    "diff",
-    "hta_library",
-    "idle",
-    "kernels",
-    "launches",
-    "path_tables",
-    "queue",
-    "to_hta",
-    "to_json",
-]

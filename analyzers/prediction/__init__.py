@@ -22,7 +22,7 @@ from analyzers.prediction.answers import (
 )
 from analyzers.prediction.evidence import MeasuredFrom
 from analyzers.prediction.levelling import EVERY, LATE, Cause
-from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated
+from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.predict import whatif
 from analyzers.prediction.scenarios import (
     USUAL_MB,
@@ -36,34 +36,3 @@ from analyzers.prediction.scenarios import (
     to_json,
     usual,
 )
-
-__all__ = [
-    "EVERY",
-    "LATE",
-    "USUAL_MB",
-    "Affine",
-    "AtGpus",
-    "Baseline",
-    "Cause",
-    "Hosts",
-    "Kind",
-    "LinkModel",
-    "MeasuredFrom",
-    "Options",
-    "Prefetch",
-    "ScaleOut",
-    "Scenario",
-    "Sharding",
-    "WhatIf",
-    "against_own",
-    "calibrated",
-    "doubts",
-    "is_own",
-    "known_within",
-    "micro_batches",
-    "scale_out",
-    "scenarios_frame",
-    "to_json",
-    "usual",
-    "whatif",
-]

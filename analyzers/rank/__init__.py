@@ -13,7 +13,6 @@ Decisions: docs/decisions/rank.md
 from analyzers.rank.columns import (
     CELLS,
     CPU_DEVICE,
-    OWN_LINES,
     Breakdown,
     Communication,
     OtherLine,
@@ -29,7 +28,7 @@ from analyzers.rank.columns import (
 )
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import Source
-from analyzers.rank.idle import OTHERS, Cause, Idle, IdleTrack, Phase
+from analyzers.rank.idle import OTHERS, Cause, IdleTrack, Phase
 from analyzers.rank.parallelism import ActionKind, PipelineActions
 from analyzers.rank.sharded_schedule import Op, ShardedSchedule
 from analyzers.rank.strategies import FSDP, STRATEGIES, PackingPart, Purpose, role_of
@@ -47,50 +46,3 @@ from analyzers.rank.summary import (
     with_lanes,
 )
 from analyzers.rank.sync_overhead import NOT_KNOWN
-
-__all__ = [
-    "CELLS",
-    "CPU_DEVICE",
-    "FSDP",
-    "NOT_KNOWN",
-    "OTHERS",
-    "OWN_LINES",
-    "STRATEGIES",
-    "ActionKind",
-    "Breakdown",
-    "Cause",
-    "Communication",
-    "DeviceTrack",
-    "GradientSchedule",
-    "Idle",
-    "IdleTrack",
-    "Measured",
-    "OnBytes",
-    "Op",
-    "OtherLine",
-    "PackingPart",
-    "Parts",
-    "Phase",
-    "PipelineActions",
-    "Purpose",
-    "RankSummary",
-    "ReadRank",
-    "RunSummary",
-    "ShardedSchedule",
-    "Source",
-    "breakdown",
-    "cell_edges",
-    "device_label",
-    "has_schedules",
-    "is_layer",
-    "joined",
-    "kernel_times",
-    "layer_name",
-    "profiler_steps",
-    "queued",
-    "role_of",
-    "summarize",
-    "summarize_file",
-    "summary_of",
-    "with_lanes",
-]

@@ -246,7 +246,6 @@ class Report(Sectioned, frozen=True):
     tensor: list[TensorWindow] = msgspec.field(default_factory=list)
     groups: list[GroupWindow] = msgspec.field(default_factory=list)
     pipeline: list[PipelineRow] = msgspec.field(default_factory=list)
-    # Filled by analyses to come.
     experts: list[ExpertRow] = msgspec.field(default_factory=list)
     attention: list[AttentionRow] = msgspec.field(default_factory=list)
 

@@ -36,7 +36,7 @@ _NEEDS_MORE = re.compile(
 )
 # And so do those on NCCL before metadata (PyTorch 2.2), where these rows alone say a collective's kind and size.
 _CALLING = re.compile(_CALLS)
-_MOST_RANKS = 1 << 20
+_LONGEST_RANKS_LIST = 1 << 20
 # As PyTorch writes it, and no larger than a column holds.
 Number = Annotated[int, msgspec.Meta(ge=UNKNOWN, lt=1 << 62)]
 
@@ -328,7 +328,7 @@ def numbers(value: Any) -> tuple[int, ...]:
     if isinstance(value, str):
         match = re.fullmatch(r"\[?\s*(\d{1,18}(?:\s*,\s*\d{1,18})*)\s*\]?", value)
         value = [int(digits) for digits in match[1].split(",")] if match else []
-    if not isinstance(value, Sequence) or len(value) > _MOST_RANKS:
+    if not isinstance(value, Sequence) or len(value) > _LONGEST_RANKS_LIST:
         return ()
     found_all = tuple(map(whole, value))
     return () if UNKNOWN in found_all else found_all

@@ -154,15 +154,6 @@ class Events:
         return replace(self, **columns)
 
 
-def _beginning_with(prefix: str, names: Sequence[str]) -> tuple[int, int]:
-    """Return the part [low, high) of sorted names that begin with a prefix."""
-
-    def begins(name: str) -> str:
-        return name[: len(prefix)]
-
-    return bisect_left(names, prefix, key=begins), bisect_right(names, prefix, key=begins)
-
-
 def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
     """Return for every row the start of the first host call with its correlation, else UNKNOWN."""
     calls = np.flatnonzero((category == Category.LAUNCH) & (correlation != UNKNOWN))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.collectives import alignment
-from analyzers.collectives.alignment import find_offset, find_offsets
+from analyzers.collectives.alignment import find_offsets
 from analyzers.collectives.pairing import Apart, match, match_at
 from analyzers.collectives.sequences import Kernels
 from analyzers.segments import medians
@@ -59,7 +59,7 @@ def test_together_as_alone(world, one_clock):
     reference, others = world
     a, b = stacked([reference] * len(others)), stacked(others)
     together = find_offsets(a, b, COMPATIBLE, np.full(len(others), one_clock))
-    assert together == [find_offset(reference, other, COMPATIBLE, one_clock) for other in others]
+    assert together == [find_offsets(reference, other, COMPATIBLE, np.array([one_clock]))[0] for other in others]
     chosen = np.array([place for place, offset in enumerate(together) if offset is not None], dtype=np.int64)
     known = [offset for offset in together if offset is not None]
     apart = Apart(*(np.array([getattr(each, name) for each in known], dtype=int) for name in ("ns", "deviation_ns")))

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analyzers.arrays import UNKNOWN
-from analyzers.collectives.alignment import find_offset
+from analyzers.collectives.alignment import find_offsets
 from analyzers.collectives.matching import Matching, match_run
 from analyzers.collectives.measured import exchange
 from analyzers.collectives.pairing import match
@@ -203,7 +203,7 @@ def test_no_pair_stands_that_an_equally_good_alignment_disputes(sequence, kept, 
     a = kernels([ends[k] for k in mine], [codes[k] for k in mine], 3)
     b = kernels([ends[k] + shift for k in theirs], [codes[k] for k in theirs], 3)
     compatible = np.eye(2, dtype=bool)
-    offset = find_offset(a, b, compatible)
+    (offset,) = find_offsets(a, b, compatible, np.array([False]))
     partner = match(a, b, compatible, offset)
     pairs = [(i, j) for i, j in enumerate(partner.tolist()) if j >= 0]
     mine_short, their_short = (

@@ -155,7 +155,7 @@ def test_a_rank_that_cannot_be_read_again_to_be_drawn_is_said(run, tmp_path):
 
 
 def test_a_page_of_very_many_ranks_holds_those_that_are_drawn(run, monkeypatch):
-    monkeypatch.setattr(html, "MOST_RANKS", 20)
+    monkeypatch.setattr(html, "MOST_ROWS_OF_RANKS", 20)
     summary, few = summarize(run), {3, 17}
     again = with_lanes(summary, [file for file in find(run).files if file.path.stem in ("rank3", "rank17")])
     written = html.report_html(found(run), lanes(again, found(run)))

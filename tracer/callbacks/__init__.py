@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analyzers.lazy_exports import lazy_exports
+from analyzers.lazy_exports import export_lazily
 
 if TYPE_CHECKING:
     from tracer.callbacks.huggingface import HuggingFaceCallback
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HuggingFaceCallback", "LightningCallback"]
 
-__getattr__, __dir__ = lazy_exports(
+__getattr__, __dir__ = export_lazily(
     __name__,
     {
         "tracer.callbacks.huggingface": ("HuggingFaceCallback",),

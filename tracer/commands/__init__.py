@@ -14,8 +14,6 @@ from types import ModuleType
 
 from tracer.commands.completion import SHELLS, completion_script
 
-__all__ = ["COMMANDS", "RECORD", "SHELLS", "command", "completion_script"]
-
 # Each with its line of help, in the order in which `tracer --help` lists them.
 COMMANDS = {
     "record": "record a training script, or a built-in workload, and report where its time goes",

@@ -9,5 +9,3 @@ Decisions: docs/decisions/launching.md
 
 from tracer.doctor.examination import Examination, examine
 from tracer.doctor.findings import Finding
-
-__all__ = ["Examination", "Finding", "examine"]

@@ -10,18 +10,3 @@ Decisions: docs/decisions/launching.md
 from tracer.launching.elastic import Job, launch, quiet_launcher, rank_arguments
 from tracer.launching.grid import Grid, merged, record_grid
 from tracer.launching.script import Outcome, Ranks, Recording, Script, record_script
-
-__all__ = [
-    "Grid",
-    "Job",
-    "Outcome",
-    "Ranks",
-    "Recording",
-    "Script",
-    "launch",
-    "merged",
-    "quiet_launcher",
-    "rank_arguments",
-    "record_grid",
-    "record_script",
-]

@@ -11,17 +11,3 @@ from tracer.reading.cache import default_folder, why_unusable
 from tracer.reading.processes import Readers, read_lanes, read_run, start_method, with_undrawn
 from tracer.reading.run_listing import ListedRun, leads_out, listed
 from tracer.reading.second_opinion import second_opinions
-
-__all__ = [
-    "ListedRun",
-    "Readers",
-    "default_folder",
-    "leads_out",
-    "listed",
-    "read_lanes",
-    "read_run",
-    "second_opinions",
-    "start_method",
-    "why_unusable",
-    "with_undrawn",
-]

@@ -8,5 +8,3 @@ Decisions: docs/decisions/structure.md
 
 from tracer.results.run_comparison import RunComparison, compare
 from tracer.results.run_report import RunReport, report
-
-__all__ = ["RunComparison", "RunReport", "compare", "report"]

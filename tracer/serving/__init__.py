@@ -7,16 +7,3 @@ Decisions: docs/decisions/views.md
 
 from tracer.serving.files import LOOPBACK, Site, files_of, names_this_machine, new_root, server
 from tracer.serving.tensorboard import TENSORBOARD_PORT, check_tensorboard, serve_tensorboard, tensorboard_address
-
-__all__ = [
-    "LOOPBACK",
-    "TENSORBOARD_PORT",
-    "Site",
-    "check_tensorboard",
-    "files_of",
-    "names_this_machine",
-    "new_root",
-    "serve_tensorboard",
-    "server",
-    "tensorboard_address",
-]

@@ -6,5 +6,3 @@ Decisions: docs/decisions/recording.md
 """
 
 from tracer.sessions.session import OnReport, Session
-
-__all__ = ["OnReport", "Session"]

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tracer.workload.models_and_data import cifar10_test_set, open_cifar10
 
-__all__ = ["cifar10_test_set", "open_cifar10"]
+_OF_MODELS = ("cifar10_test_set", "open_cifar10")
 
 
 def __getattr__(name: str) -> object:
     # torchvision takes two seconds to import, and who calibrates needs nothing from it.
-    if name in __all__:
+    if name in _OF_MODELS:
         from tracer.workload import models_and_data
 
         return getattr(models_and_data, name)

@@ -8,37 +8,10 @@ that comes to; `token_routing` and `experts` have rows of experts, `attention` o
 Decisions: docs/decisions/layers.md
 """
 
-from analyzers.layers.strategies.attention import AttentionRow, AttentionTransfers, attention_rows
+from analyzers.layers.strategies.attention import AttentionRow, attention_rows
 from analyzers.layers.strategies.experts import ExpertRow, expert_notices, expert_rows
-from analyzers.layers.strategies.hidden_by import PASSES, Beside, HiddenBy, beside
+from analyzers.layers.strategies.hidden_by import PASSES, HiddenBy, beside
 from analyzers.layers.strategies.pipeline import Pipeline, PipelineAction, PipelineRow, pipeline_notices, pipelines
 from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary, pipeline_summaries
 from analyzers.layers.strategies.sharded import ShardedCollective, ShardedModule, ShardedRows, sharded_rows
 from analyzers.layers.strategies.tensor import TensorWindow, tensor_rows
-
-__all__ = [
-    "PASSES",
-    "AttentionRow",
-    "AttentionTransfers",
-    "Beside",
-    "ExpertRow",
-    "HiddenBy",
-    "Pipeline",
-    "PipelineAction",
-    "PipelineRow",
-    "PipelineStage",
-    "PipelineSummary",
-    "ShardedCollective",
-    "ShardedModule",
-    "ShardedRows",
-    "TensorWindow",
-    "attention_rows",
-    "beside",
-    "expert_notices",
-    "expert_rows",
-    "pipeline_notices",
-    "pipeline_summaries",
-    "pipelines",
-    "sharded_rows",
-    "tensor_rows",
-]

@@ -9,5 +9,3 @@ Decisions: docs/decisions/rank.md
 from analyzers.rank.host.autograd_nodes import Autograd, autograd
 from analyzers.rank.host.host_threads import Host, Places, Spans, innermost
 from analyzers.rank.host.module_ranges import COMPILED, REGION, Source, forwards
-
-__all__ = ["COMPILED", "REGION", "Autograd", "Host", "Places", "Source", "Spans", "autograd", "forwards", "innermost"]

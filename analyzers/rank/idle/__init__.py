@@ -11,22 +11,5 @@ from analyzers.rank.idle.data_loading import Fetching, fetches, fetching
 from analyzers.rank.idle.gaps import DeviceTime
 from analyzers.rank.idle.host_states import Cause
 from analyzers.rank.idle.idle_time import OTHERS, HostRows, Idle, idle_of
-from analyzers.rank.idle.idle_track import Divided, IdleTrack
-from analyzers.rank.idle.launch_facts import Launching
+from analyzers.rank.idle.idle_track import IdleTrack
 from analyzers.rank.idle.phases import Phase
-
-__all__ = [
-    "OTHERS",
-    "Cause",
-    "DeviceTime",
-    "Divided",
-    "Fetching",
-    "HostRows",
-    "Idle",
-    "IdleTrack",
-    "Launching",
-    "Phase",
-    "fetches",
-    "fetching",
-    "idle_of",
-]

@@ -70,12 +70,6 @@ class Idle:
         total = self.ns.sum(axis=2)
         return {cause: total[:, cause] for cause in Cause}
 
-    @cached_property
-    def by_phase(self) -> dict[Phase, Int64]:
-        """Return each phase's ns in every window."""
-        total = self.ns.sum(axis=1)
-        return {phase: total[:, phase] for phase in Phase}
-
 
 @dataclass(frozen=True, eq=False)
 class HostRows:

@@ -14,21 +14,3 @@ from analyzers.rank.kernels.peak_rates import peak_flops_per_s
 from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked
 from analyzers.rank.kernels.usage import Extents, FlopCount, Launched, Usage, kernel_ranking, operator_ranking
 from analyzers.rank.kernels.usage import usage as usage_of
-
-__all__ = [
-    "MOST_RANKED",
-    "CountedOperators",
-    "Extents",
-    "FlopCount",
-    "KernelTrack",
-    "Launched",
-    "Precision",
-    "Ranked",
-    "Usage",
-    "kernel_ranking",
-    "kernel_track_of",
-    "operator_ranking",
-    "peak_flops_per_s",
-    "usage_of",
-    "with_count",
-]

@@ -8,5 +8,3 @@ Decisions: docs/decisions/rank.md
 from analyzers.rank.parallelism.pipeline_actions import PipelineActions
 from analyzers.rank.parallelism.pipeline_actions import pipeline_actions as actions_of
 from analyzers.rank.parallelism.pipeline_spans import ActionKind
-
-__all__ = ["ActionKind", "PipelineActions", "actions_of"]

@@ -13,46 +13,16 @@ from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
 from analyzers.rank.strategies.fsdp import FSDP
 from analyzers.rank.strategies.fsdp_packing import PackedLaunches, PackingPart, host_spans, packed_launches
-from analyzers.rank.strategies.listed import STRATEGIES, Claims, claims, owners, packing, role_of
+from analyzers.rank.strategies.listed import STRATEGIES, claims, owners, packing, role_of
 from analyzers.rank.strategies.protocol import (
     COMPILED_CODE,
     GRAPH_LAUNCH,
     Calls,
     Launches,
     Owners,
-    Packing,
     Purpose,
     Strategy,
     callers,
     dimension,
 )
 from analyzers.rank.strategies.tensor_matmuls import matmuls_beside, pipelined_calls
-
-__all__ = [
-    "ATTENTION",
-    "COMPILED_CODE",
-    "DDP",
-    "FSDP",
-    "GRAPH_LAUNCH",
-    "SPREADING",
-    "STRATEGIES",
-    "Calls",
-    "Claims",
-    "Launches",
-    "Owners",
-    "PackedLaunches",
-    "Packing",
-    "PackingPart",
-    "Purpose",
-    "Strategy",
-    "callers",
-    "claims",
-    "dimension",
-    "host_spans",
-    "matmuls_beside",
-    "owners",
-    "packed_launches",
-    "packing",
-    "pipelined_calls",
-    "role_of",
-]

@@ -11,16 +11,3 @@ from analyzers.reporting.remedies.advised import Advice
 from analyzers.reporting.remedies.observations import HOST_CAUSES, Copies, DeviceIdle, Evidence
 from analyzers.reporting.remedies.rules import advice, is_cheap, why_not_launched
 from analyzers.reporting.remedies.straggler_advice import Late, late_ranks
-
-__all__ = [
-    "HOST_CAUSES",
-    "Advice",
-    "Copies",
-    "DeviceIdle",
-    "Evidence",
-    "Late",
-    "advice",
-    "is_cheap",
-    "late_ranks",
-    "why_not_launched",
-]

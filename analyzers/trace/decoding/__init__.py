@@ -6,7 +6,7 @@ JSON, `timestamps` and `integer_columns` make columns of what rows say.
 Decisions: docs/decisions/trace.md
 """
 
-from analyzers.trace.decoding.bracket_structure import Structure, brackets, scan
+from analyzers.trace.decoding.bracket_structure import brackets, scan
 from analyzers.trace.decoding.decompress import BLOCK, Blocks
 from analyzers.trace.decoding.integer_columns import int64_column, narrow, spread
 from analyzers.trace.decoding.lenient_json import (
@@ -20,26 +20,3 @@ from analyzers.trace.decoding.lenient_json import (
     with_escaped_name,
 )
 from analyzers.trace.decoding.timestamps import LAST_NS, NEVER, NO_TIME, nanoseconds
-
-__all__ = [
-    "BLOCK",
-    "LAST_NS",
-    "NEVER",
-    "NO_TIME",
-    "Blocks",
-    "Oddity",
-    "Structure",
-    "brackets",
-    "cleaned",
-    "first_at",
-    "int64_column",
-    "is_utf8",
-    "loads",
-    "nanoseconds",
-    "narrow",
-    "raw_decode",
-    "readable",
-    "scan",
-    "spread",
-    "with_escaped_name",
-]

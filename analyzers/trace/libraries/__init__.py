@@ -11,7 +11,6 @@ Decisions: docs/decisions/trace.md
 
 from analyzers.trace.libraries.collective_kinds import Collective, letters_of
 from analyzers.trace.libraries.gloo import GLOO_BACKEND
-from analyzers.trace.libraries.library import Library
 from analyzers.trace.libraries.listed import LISTED
 from analyzers.trace.libraries.lookup import (
     OPERATORS,
@@ -27,24 +26,3 @@ from analyzers.trace.libraries.lookup import (
     shows_transfer,
 )
 from analyzers.trace.libraries.nccl import COALESCED, NCCL
-
-__all__ = [
-    "COALESCED",
-    "GLOO_BACKEND",
-    "LISTED",
-    "NCCL",
-    "OPERATORS",
-    "RANGES",
-    "SIZED_BY",
-    "SPANS",
-    "Collective",
-    "Library",
-    "has_hint",
-    "kind_in",
-    "kind_in_call",
-    "letters_of",
-    "library_of",
-    "only_signals",
-    "ranks_in_name",
-    "shows_transfer",
-]

@@ -9,5 +9,3 @@ Decisions: docs/decisions/reading.md
 from tracer.reading.cache.folder import default_folder, why_unusable
 from tracer.reading.cache.identity import Identity, identity_of
 from tracer.reading.cache.store import Cache, usable, wanted
-
-__all__ = ["Cache", "Identity", "default_folder", "identity_of", "usable", "wanted", "why_unusable"]

@@ -14,17 +14,3 @@ from tracer.recording.strategies.parallelism import no_sync, ordered, parallelis
 from tracer.recording.strategies.program import Program, program_of
 from tracer.recording.strategies.tracked_objects import all_objects
 from tracer.recording.strategies.wrappers import ddp_of, inner
-
-__all__ = [
-    "Program",
-    "all_objects",
-    "ddp_of",
-    "inner",
-    "is_compiled",
-    "no_sync",
-    "ordered",
-    "parallelism_of",
-    "program_of",
-    "strategy_name",
-    "watched_splits",
-]

@@ -15,21 +15,3 @@ from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
 from tracer.recording.windows.libcupti import Cupti, CuptiUnusable
 from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
 from tracer.recording.windows.step_times import HostTimes, StepTimes
-
-__all__ = [
-    "FULL",
-    "Cupti",
-    "CuptiUnusable",
-    "CuptiWindow",
-    "DeviceActivity",
-    "HostTimes",
-    "KinetoWindow",
-    "StepBlock",
-    "StepTimes",
-    "blocks_of_round",
-    "is_ours",
-    "module_ranges",
-    "other_user",
-    "ours",
-    "why_unusable",
-]

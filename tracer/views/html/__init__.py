@@ -14,15 +14,3 @@ from tracer.views.html.notebook_cell import comparison_cell, report_cell
 from tracer.views.html.prediction_curve import by_gpus, cap_places
 from tracer.views.html.report_page import report_html, scripts_policy
 from tracer.views.html.scaling_page import scaling_html
-
-__all__ = [
-    "by_gpus",
-    "cap_places",
-    "comparison_cell",
-    "comparison_html",
-    "error_html",
-    "report_cell",
-    "report_html",
-    "scaling_html",
-    "scripts_policy",
-]

@@ -80,7 +80,7 @@ SCRIPTS = ("tables.js", *TIMELINE)
 # A page of more windows or unmatched kernels than this would open slowly; its JSON has them all.
 MOST_ROWS = 400
 # A page has a row, a bar and the JSON of up to so many ranks each; of more, of those that stand out or are drawn.
-MOST_RANKS = 256
+MOST_ROWS_OF_RANKS = 256
 # Of kernels and operators as many rows each.
 MOST_LISTED = 20
 
@@ -98,7 +98,7 @@ def report_html(
     scripts = [*map(_script, SCRIPTS if lanes else SCRIPTS[:1])]
     drawn = strips(report, lanes) if lanes else None
     inside = _of_ranks(
-        report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_RANKS)}
+        report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_ROWS_OF_RANKS)}
     )
     shown = {name: titled(explained(make(report), name)) for name, make in SECTIONS.items()}
     values = {
@@ -168,7 +168,7 @@ def _predicted(prediction: WhatIf) -> Predicted:
 
 def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
     """Return the report that the page holds: of too many ranks, only the rows of those that are drawn."""
-    if len(report.run.ranks) <= MOST_RANKS:
+    if len(report.run.ranks) <= MOST_ROWS_OF_RANKS:
         return report
     rows = {
         name: [row for row in getattr(report, name) if row.rank in ranks]
@@ -225,7 +225,7 @@ def _drawings(section: Section) -> list[str]:
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
     "advice": _no_advice,
-    "ranks": lambda report: by_rank(report, MOST_RANKS),
+    "ranks": lambda report: by_rank(report, MOST_ROWS_OF_RANKS),
     "representative": representative,
     "idle": idle_section,
     "windows": _windows,
@@ -272,7 +272,7 @@ def _bars(report: Report) -> list[DeviceBar]:
     devices = report.summary.by_device
     marks = {marked.rank: marked.mark for marked in report.summary.headline.marked}
     bars = []
-    for device, _ in named(report, MOST_RANKS):
+    for device, _ in named(report, MOST_ROWS_OF_RANKS):
         medians = [(part, device.windows[part.field].median or 0.0) for part in CAUSE_PARTS]
         parts = [(part.look or part.field, median, f"{part.label} {ms(median)}") for part, median in medians]
         name, place = device_name(device, devices), Place(rank=device.rank, device=device.device)

@@ -6,15 +6,5 @@ Decisions: docs/decisions/views.md
 """
 
 from tracer.views.perfetto.critical_path import path_group
-from tracer.views.perfetto.tracks import Slice, Track, TrackGroup, groups
+from tracer.views.perfetto.tracks import groups
 from tracer.views.perfetto.writer import write_archive, write_trace
-
-__all__ = [
-    "Slice",
-    "Track",
-    "TrackGroup",
-    "groups",
-    "path_group",
-    "write_archive",
-    "write_trace",
-]

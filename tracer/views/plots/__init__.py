@@ -10,12 +10,3 @@ from tracer.views.plots.axes import FORMS
 from tracer.views.plots.pictures import report_picture, scaling_picture
 from tracer.views.plots.prediction import prediction_picture
 from tracer.views.plots.scaling import PICTURES, plots
-
-__all__ = [
-    "FORMS",
-    "PICTURES",
-    "plots",
-    "prediction_picture",
-    "report_picture",
-    "scaling_picture",
-]

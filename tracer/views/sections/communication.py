@@ -27,7 +27,7 @@ from tracer.views import (
 )
 
 MOST_KINDS = 12
-MOST_RANKS = 16
+MOST_WAITING_RANKS = 16
 LONGEST_NAME = 48
 REASONS = ("launch", "compute", "collective", "input", "unknown")
 
@@ -173,7 +173,7 @@ def _copies(report: Report) -> list[str]:
     return [f"Copies {most.direction} of {size(most.bytes)}: {gbps(most.gbps)} GB/s (median of {most.count})."]
 
 
-def waiting(report: Report, most: int = MOST_RANKS) -> Section:
+def waiting(report: Report, most: int = MOST_WAITING_RANKS) -> Section:
     """List what each rank waited and what it made the others wait, a mean over steps, and what kept it."""
     rows = [row for row in report.waiting if row.step is not None]
     if not any(row.waited_ns for row in rows):

@@ -7,8 +7,3 @@ Decisions: docs/decisions/views.md
 """
 
 from tracer.views.tensorboard.event_files import report_files, study_files
-
-__all__ = [
-    "report_files",
-    "study_files",
-]

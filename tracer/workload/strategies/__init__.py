@@ -19,5 +19,3 @@ STRATEGY_OF: dict[Strategy, WorkloadStrategy] = {
     "fsdp": FsdpStrategy(),
     "single": SingleStrategy(),
 }
-
-__all__ = ["STRATEGY_OF", "WorkloadStrategy"]

@@ -6,5 +6,3 @@ Decisions: docs/decisions/views.md
 from tracer.views.sections.model.buckets import by_bucket, why_none
 from tracer.views.sections.model.experts import by_expert
 from tracer.views.sections.model.layers import by_layer, layers_section
-
-__all__ = ["by_bucket", "by_expert", "by_layer", "layers_section", "why_none"]
