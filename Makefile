@@ -27,14 +27,18 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The wheel and the source distribution, each installed where there is nothing else, and a report made with it.
+# The wheel and the source distribution, each installed where there is nothing else, a report made with it, and its types
+# seen by somebody else's mypy.
+TYPED = import analyzers; reveal_type(analyzers.load('run'))
+LOADED = Revealed type is "analyzers.run.loading.Run"
 packages: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
 	$(BIN)/python -m build --quiet --outdir build/dist .
 	for kind in whl tar.gz; do \
 	    rm -rf build/$$kind && $(PYTHON) -m venv build/$$kind && \
 	    build/$$kind/bin/python -m pip install --quiet --disable-pip-version-check build/dist/*.$$kind && \
-	    (cd build && $$kind/bin/tracer report ../traces/resnet18-ddp4 --html $$kind.html --force --no-cache > /dev/null) || exit 1; \
+	    (cd build && $$kind/bin/tracer report ../traces/resnet18-ddp4 --html $$kind.html --force --no-cache > /dev/null) && \
+	    (cd build && ../$(BIN)/mypy --config-file= --python-executable $$kind/bin/python -c "$(TYPED)" | grep '$(LOADED)') || exit 1; \
 	done
 
 # The least versions that setup.cfg allows, on the oldest Python, and what needs neither torch nor an extra.
