@@ -11,7 +11,7 @@ rooms are modules without a word of the domain: `arrays`, `segments`, `common_se
 `notices` and `characters` for what is said, `secrecy`, `redaction` and `command_lines` for what is not; `ranks` for
 their numbers; `memory` for what reading may take; `reprs` for prompts and notebooks; `lazy_exports` for this page.
 
-Decisions: docs/decisions/structure.md
+Decisions: docs/dev/decisions/structure.md
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                steps of a block resemble one another: blocks, not steps, are what chance drew
 
 Many blocks are drawn anew, and steps within each that is drawn; few cannot be, since what was not drawn is not known
-from them. docs/decisions/run.md says why, and how often these intervals hold what they should.
+from them. docs/dev/decisions/run.md says why, and how often these intervals hold what they should.
 """
 
 from __future__ import annotations

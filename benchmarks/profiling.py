@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-# Without it CUPTI stays attached after a profile of Kineto's: docs/decisions/recording.md.
+# Without it CUPTI stays attached after a profile of Kineto's: docs/dev/decisions/recording.md.
 os.environ.setdefault("TEARDOWN_CUPTI", "1")
 
 import torch

@@ -38,7 +38,7 @@ NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
 WITH_OUTPUT = [page for page in NAMED if blocks(page.values[0].read_text(), "text")]
 NOTEBOOKS = [pytest.param(path, id=path.name) for path in notebooks.NOTEBOOKS]
 PLACES = "analyzers|benchmarks|docs|tests|traces|tracer"
-WORDS = re.findall(r"^\* \*\*([a-z ]+)\*\*: ", (DOCS / "maintaining.md").read_text(), re.MULTILINE)
+WORDS = re.findall(r"^\* \*\*([a-z ]+)\*\*: ", (DOCS / "dev" / "maintaining.md").read_text(), re.MULTILINE)
 KINDS_OF_TEXT = {".py", ".md", ".js", ".html", ".css", ".cfg", ".toml", ".ipynb"}
 TEXTS = [
     *(ROOT / name for name in ("README.md", "Makefile", "setup.cfg", "pyproject.toml")),
@@ -196,7 +196,7 @@ def test_the_glossary_is_in_one_place_and_each_word_once():
 
 
 def test_every_room_is_in_the_maintainers_table():
-    page = (DOCS / "maintaining.md").read_text()
+    page = (DOCS / "dev" / "maintaining.md").read_text()
     for package in ("analyzers", "tracer"):
         for room in (ROOT / package).glob("*/__init__.py"):
             assert f"| `{package}/{room.parent.name}/` |" in page, room

@@ -199,7 +199,7 @@ def test_a_modules_first_line_is_short(name):
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_leads_to_the_page_of_its_decisions(room):
     last = (ast.get_docstring(SOURCES[room]) or "").split("\n")[-1]
-    assert last.startswith("Decisions: docs/decisions/")
+    assert last.startswith("Decisions: docs/dev/decisions/")
     assert (ROOT / last.removeprefix("Decisions: ")).is_file()
 
 

@@ -3,7 +3,7 @@
 `tracer.report` and `tracer.compare` say where the time of a run's steps went, `tracer.Session` records any training
 loop, `tracer.callbacks` those of Lightning and Hugging Face. What computes is the package `analyzers`.
 
-Decisions: docs/decisions/structure.md
+Decisions: docs/dev/decisions/structure.md
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ In order: `table` and `groups` bring all ranks' kernels together; `sequences`, `
 was waited for. `measured` puts them together, `by_group` divides what is exposed among process groups, `rows` and
 `warnings` are what a report says.
 
-Decisions: docs/decisions/collectives.md
+Decisions: docs/dev/decisions/collectives.md
 """
 
 from analyzers.collectives.bandwidth import purposes, traffic

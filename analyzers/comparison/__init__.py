@@ -5,7 +5,7 @@ figure), `verdict` says in a sentence what came of it, `step_alignment` sets two
 `scaling_cell` study a sweep, `scaling_verdict` says what limits it. `conditions` and `condition_names` read and judge
 `--fail-on`. Types are in `document` and `scaling_document`.
 
-Decisions: docs/decisions/comparison.md
+Decisions: docs/dev/decisions/comparison.md
 """
 
 from analyzers.comparison.change import Change

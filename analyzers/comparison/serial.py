@@ -19,7 +19,7 @@ from analyzers.arrays import Float64
 # From so many steps of a run on, what they show of their correlation is used.
 ENOUGH_STEPS = 8
 # The correlation of neighbours that a comparison withstands, however few there are: of steps that follow one another,
-# and of blocks of them, which others lie between. docs/decisions/comparison.md has where these come from.
+# and of blocks of them, which others lie between. docs/dev/decisions/comparison.md has where these come from.
 OF_STEPS = 0.8
 OF_BLOCKS = 0.5
 # Of two runs that climb a little from step to step, and lie far apart, enough has to be left to tell.

@@ -3,7 +3,7 @@
 `adapter` makes the Trace, `library` is the only module that imports HTA (and is imported where it is needed), `tables`
 and `critical_paths` arrange what it finds.
 
-Decisions: docs/decisions/hta.md
+Decisions: docs/dev/decisions/hta.md
 """
 
 from analyzers.hta.adapter import hta_library, to_hta

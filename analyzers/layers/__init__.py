@@ -4,7 +4,7 @@
 `bucket_table` a row for each (ready, launched, queued, hidden); `layer_table` has a row for each layer and window,
 `line_columns` what is communicated besides buckets; the room `strategies` has what is of single strategies.
 
-Decisions: docs/decisions/layers.md
+Decisions: docs/dev/decisions/layers.md
 """
 
 from analyzers.layers.bucket_columns import BucketTimes, bucket_times

@@ -6,7 +6,7 @@ that, `run_model` sets it up from a run; `sharded_replay` plays steps of FSDP2, 
 answers for them. `predict` answers `tracer whatif` with `answers`, `scenarios` arranges them. `assumption` is what they
 rest on, `evidence` what speaks against them.
 
-Decisions: docs/decisions/prediction.md
+Decisions: docs/dev/decisions/prediction.md
 """
 
 from analyzers.prediction.answers import (

@@ -7,7 +7,7 @@ strategy did beyond its calls); then `ddp_reductions`, `device_waits`, `device_w
 `gradient_schedule`, what gradients cost, and `sharded_schedule`, what FSDP2 does.
 `summary` puts them together; after it no file is read.
 
-Decisions: docs/decisions/rank.md
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.columns import (

@@ -5,7 +5,7 @@
 `remedies` (advice, from `evidence`) conclude; `document` has its types and JSON. `device_lanes`, `frames` and
 `per_step` are made from it.
 
-Decisions: docs/decisions/reporting.md
+Decisions: docs/dev/decisions/reporting.md
 """
 
 from analyzers.reporting.build import report

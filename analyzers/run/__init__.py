@@ -6,7 +6,7 @@ for the same events, which `partners` finds, with `launch_estimates`) and the st
 `size_limits` refuses what fits no memory, `loading` gathers the ranks. `device_states` tells whose devices are slowed,
 `sweep` reads a grid of runs.
 
-Decisions: docs/decisions/run.md
+Decisions: docs/dev/decisions/run.md
 """
 
 from analyzers.run.calibration import (

@@ -7,7 +7,7 @@ other programs', and `copy_collectives` finds copies that communicate. The names
 and ranges are in `kernel_names`, `collective_calls` and `range_names`, what communication libraries show of themselves
 in `libraries`; `operator_flops` knows operators whose inputs say how much they compute.
 
-Decisions: docs/decisions/trace.md
+Decisions: docs/dev/decisions/trace.md
 """
 
 from analyzers.trace.collective_calls import (

@@ -58,7 +58,8 @@ LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
 # Stand in a column of categories for rows that are not wanted, and for those whose name decides.
 _UNWANTED, _BY_NAME = -1, -2
 
-# What a row takes until its rank is summarized, and what each piece takes that rows are read in; see docs/decisions.
+# What a row takes until its rank is summarized, and what each piece takes that rows are read in:
+# docs/dev/decisions/trace.md.
 ROW_BYTES = 640
 _PART_BYTES = 4_096
 # So many parts are made one before more follow: most numbers take half of their width then.

@@ -3,7 +3,7 @@
 `lightning` and `huggingface` each import their framework, so that their callbacks are loaded when they are asked for.
 `recording_steps` is what they share.
 
-Decisions: docs/decisions/recording.md
+Decisions: docs/dev/decisions/recording.md
 """
 
 from __future__ import annotations

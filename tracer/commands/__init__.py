@@ -4,7 +4,7 @@
 `tensorboard`, `calibrate`, `sweep`, `hta`, `doctor`; what several share is in `options`.
 `completion` writes the scripts by which shells complete all of these.
 
-Decisions: docs/decisions/structure.md
+Decisions: docs/dev/decisions/structure.md
 """
 
 from __future__ import annotations

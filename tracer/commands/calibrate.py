@@ -22,7 +22,7 @@ MISSING = f"tracer calibrate needs torch: {install_hint('record')}"
 MIN_BYTES = 4 * 2**10
 # gloo moves some GB/s, and no more from 16 MiB on than below.
 DEFAULT_MAX_BYTES = {"cuda": 2**30, "cpu": 16 * 2**20}
-# nccl-tests' usual -f: with factors of 4, interpolation was three times as far off (docs/decisions/workload.md).
+# nccl-tests' usual -f: with factors of 4, interpolation was three times as far off (docs/dev/decisions/workload.md).
 FACTOR = 2
 
 

@@ -4,7 +4,7 @@
 profilers and the disks, and `examination` puts all of it in order. `trial_process` tries a profiler in a process of its
 own. Torch is imported inside functions alone: that it is missing is a finding, too.
 
-Decisions: docs/decisions/launching.md
+Decisions: docs/dev/decisions/launching.md
 """
 
 from tracer.doctor.examination import Examination, examine

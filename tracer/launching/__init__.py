@@ -4,7 +4,7 @@
 script, `grid` a sweep. A `guard` ends what a killed launcher leaves, by its `guard_process`. Importing this room
 imports torch.
 
-Decisions: docs/decisions/launching.md
+Decisions: docs/dev/decisions/launching.md
 """
 
 from tracer.launching.elastic import Job, launch, quiet_launcher, rank_arguments

@@ -15,7 +15,8 @@ def environment_of(folder: Path, device: DeviceType | None, threads: int | None 
 
     `device` is None where nobody knows what they run on, `threads` where they have as many as they take.
     """
-    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it: docs/decisions/recording.md.
+    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it:
+    # docs/dev/decisions/recording.md.
     # Kineto tells of each of its profiles on stderr, among which a script's own words are lost.
     wanted = {"TEARDOWN_CUPTI": "1", "KINETO_LOG_LEVEL": "99"}
     if threads is not None:

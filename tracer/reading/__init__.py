@@ -4,7 +4,7 @@
 `tracer.reading.cache` keeps, which nobody reads. `run_listing` lists the runs below a folder.
 `second_opinion` asks torch what it thinks of traces.
 
-Decisions: docs/decisions/reading.md
+Decisions: docs/dev/decisions/reading.md
 """
 
 from tracer.reading.cache import default_folder, why_unusable

@@ -7,7 +7,7 @@ on devices in which state; `rank_part` and `run_json` write it down, `collect` p
 `rank_process` is for processes that are ranks, `torch_compat` has what differs between versions of torch. Importing
 this room imports torch.
 
-Decisions: docs/decisions/recording.md
+Decisions: docs/dev/decisions/recording.md
 """
 
 from tracer.recording.collect import Finisher, Taking

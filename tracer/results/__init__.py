@@ -3,7 +3,7 @@
 `source` knows where a run is read from, `run_report` and `run_comparison` are what `tracer.report` and `tracer.compare`
 return, `pages` writes and opens their pages.
 
-Decisions: docs/decisions/structure.md
+Decisions: docs/dev/decisions/structure.md
 """
 
 from tracer.results.run_comparison import RunComparison, compare

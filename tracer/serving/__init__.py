@@ -2,7 +2,7 @@
 
 `files` serves a few files, `tensorboard` starts TensorBoard.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.serving.files import LOOPBACK, Site, files_of, names_this_machine, new_root, server

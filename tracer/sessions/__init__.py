@@ -2,7 +2,7 @@
 
 `session` is `tracer.Session`. Importing this room imports torch.
 
-Decisions: docs/decisions/recording.md
+Decisions: docs/dev/decisions/recording.md
 """
 
 from tracer.sessions.session import OnReport, Session

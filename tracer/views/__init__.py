@@ -4,7 +4,7 @@ A section is a list of blocks (`document`), with numbers from `format` and colou
 `markdown` render it, and `csv_tables` writes frames. `choices` has the words of options.
 The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` show.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from analyzers.units import count, size

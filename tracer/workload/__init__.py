@@ -4,7 +4,7 @@
 `strategies` wraps models; `calibrate` is the other program that runs as a rank, and `__main__` starts the one or the
 other. Importing this room imports torch.
 
-Decisions: docs/decisions/workload.md
+Decisions: docs/dev/decisions/workload.md
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 asynchronous tensor parallelism could hide; `pipeline` divides a bubble by `pipeline_replay`, `pipeline_summary` is what
 that comes to; `token_routing` and `experts` have rows of experts, `attention` of a sequence that is spread over ranks.
 
-Decisions: docs/decisions/layers.md
+Decisions: docs/dev/decisions/layers.md
 """
 
 from analyzers.layers.strategies.attention import AttentionRow, attention_rows

@@ -3,7 +3,7 @@
 In order: `activity` (when devices computed, communicated, copied), `windows` and `time_breakdown`; `attribution` (the
 module of each row), `calls` (the collective that a kernel carries out), `communication` and `layer_time`.
 
-Decisions: docs/decisions/rank.md
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities, device_label

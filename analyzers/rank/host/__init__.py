@@ -3,7 +3,7 @@
 `host_threads` looks at rows by thread, `autograd_nodes` joins autograd's nodes to their forward operators, and
 `module_ranges` finds the forwards of modules.
 
-Decisions: docs/decisions/rank.md
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.host.autograd_nodes import Autograd, autograd

@@ -4,7 +4,7 @@
 the loader. `causes` divides gaps, `launch_facts` counts launches and calls that wait, `idle_time` adds
 up, and `idle_track` puts pieces in time.
 
-Decisions: docs/decisions/rank.md
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.idle.data_loading import Fetching, fetches, fetching

@@ -4,7 +4,7 @@ In order: `counted_operators` finds the operators whose inputs say how much they
 windows by kernel and by operator, `ranking` orders them, `kernel_track` has them one by one, and `peak_rates` has what
 devices can do at most.
 
-Decisions: docs/decisions/rank.md
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, with_count

@@ -2,7 +2,7 @@
 
 `pipeline_spans` finds a pipeline's actions on the host, `pipeline_actions` when they ran on the device.
 
-Decisions: docs/decisions/rank.md
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.parallelism.pipeline_actions import PipelineActions

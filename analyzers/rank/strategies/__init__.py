@@ -5,7 +5,7 @@
 program itself reduces) and `metrics` (norms, losses), which no parallelism owns. `fsdp_packing`: whom FSDP packs for;
 `tensor_matmuls`: what tensor parallelism's collectives could run beside.
 
-Decisions: docs/decisions/rank.md
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.strategies.context import ATTENTION

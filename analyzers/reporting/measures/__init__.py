@@ -3,7 +3,7 @@
 `idle_time` divides it, `kernel_use` ranks kernels, `outliers` compares devices, `synchronization` says what
 synchronization costs.
 
-Decisions: docs/decisions/reporting.md
+Decisions: docs/dev/decisions/reporting.md
 """
 
 from analyzers.reporting.measures.idle_time import (

@@ -4,7 +4,7 @@
 `rules` has those on devices and their order, `communication_advice` those on buckets and transfers, `straggler_advice`
 those on ranks that wait; `pipeline_advice`, `sharded_advice` and `tensor_advice` those on single strategies.
 
-Decisions: docs/decisions/reporting.md
+Decisions: docs/dev/decisions/reporting.md
 """
 
 from analyzers.reporting.remedies.advised import Advice

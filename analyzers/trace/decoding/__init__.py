@@ -3,7 +3,7 @@
 `decompress` inflates them in blocks, `bracket_structure` finds events in them, `lenient_json` reads what is nearly
 JSON, `timestamps` and `integer_columns` make columns of what rows say.
 
-Decisions: docs/decisions/trace.md
+Decisions: docs/dev/decisions/trace.md
 """
 
 from analyzers.trace.decoding.bracket_structure import brackets, scan

@@ -6,7 +6,7 @@ TensorRT-LLM's), `userbuffers` and `vendors` (oneCCL, HCCL) are the libraries, a
 asks all of them about a kernel or about the host's rows. `collective_kinds` has the kinds of collectives and the words
 for these.
 
-Decisions: docs/decisions/trace.md
+Decisions: docs/dev/decisions/trace.md
 """
 
 from analyzers.trace.libraries.collective_kinds import Collective, letters_of

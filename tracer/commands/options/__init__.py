@@ -5,7 +5,7 @@
 For recording: `script_words` tells a SCRIPT from options; `devices`, `hosts`, `workload` and, for options that
 contradict one another, `workload_checks`.
 
-Decisions: docs/decisions/structure.md
+Decisions: docs/dev/decisions/structure.md
 """
 
 from tracer.commands.options.devices import add_device_arguments, devices_of, pick_devices

@@ -3,7 +3,7 @@
 `store` looks ranks up and keeps them, `identity` tells a file from another, `packing` turns a summary into bytes and
 back, `entry` is the format of a file, `folder` the place of all of them, with its bound.
 
-Decisions: docs/decisions/reading.md
+Decisions: docs/dev/decisions/reading.md
 """
 
 from tracer.reading.cache.folder import default_folder, why_unusable

@@ -5,7 +5,7 @@ says what a strategy is asked, and each of `ddp`, `fsdp`, `data_parallel`, `tens
 answers for one. `meshes`, `parallel_styles` and `module_names` are what they share, `compilation` finds torch.compile.
 `parallelism` lists the strategies and puts together what they say.
 
-Decisions: docs/decisions/recording.md
+Decisions: docs/dev/decisions/recording.md
 """
 
 from tracer.recording.strategies.compilation import is_compiled

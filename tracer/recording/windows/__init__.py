@@ -5,7 +5,7 @@
 alone: `libcupti` finds CUPTI, `native_callbacks` take its buffers, `records` decodes them, `device_activity` brings
 these together. Both leave traces through `trace_file`.
 
-Decisions: docs/decisions/recording.md
+Decisions: docs/dev/decisions/recording.md
 """
 
 from tracer.recording.windows.cupti_window import CuptiWindow

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from tracer.errors import TracerError
 
 # The training waits while its trace is packed: level 9 takes three times as long for a tenth less
-# (docs/decisions/recording.md).
+# (docs/dev/decisions/recording.md).
 GZIP_LEVEL = 6
 
 

@@ -5,7 +5,7 @@ begins with, `report_outline` orders its sections; `titled_tables` are sections 
 notebook shows, `bandwidth_curve`, `prediction_curve` and `prediction_rows` are drawn as SVG, `timeline_data` is what
 the timeline's script draws. Templates, scripts and styles are in static/.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.html.comparison_page import comparison_html

@@ -2,7 +2,7 @@
 
 `tracks` turns a run's lanes into groups of tracks, `critical_path` HTA's path; `writer` writes them as protobuf.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.perfetto.critical_path import path_group

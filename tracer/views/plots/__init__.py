@@ -3,7 +3,7 @@
 `pictures` lists them by kind: `report_charts`, `step_timeline`, `scaling`, `prediction`. `axes` and `layout` are the
 helpers.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.plots.axes import FORMS

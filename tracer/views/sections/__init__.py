@@ -4,7 +4,7 @@
 `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`; `column_help` explains
 their tables' heads. Other results are in the room `results`, which a report does not load.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.sections.advice import ListedAdvice, advice_section, gains_remark, listed_advice, true_cost

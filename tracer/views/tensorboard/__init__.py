@@ -3,7 +3,7 @@
 `event_files` are made by `tracer tensorboard`; `tab` is what our `plugin` serves, which is TensorBoard's entry point
 and the only module that imports TensorBoard at once.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.tensorboard.event_files import report_files, study_files

@@ -3,7 +3,7 @@
 `protocol` says what a strategy does, `ddp`, `fsdp`, `data_parallel` and `single` each do it; they are listed here once.
 What the command line knows of them without torch is STRATEGY_TRAITS of `tracer.config`.
 
-Decisions: docs/decisions/workload.md
+Decisions: docs/dev/decisions/workload.md
 """
 
 from tracer.config import Strategy

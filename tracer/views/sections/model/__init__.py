@@ -1,6 +1,6 @@
 """Sections on the model: DDP's `buckets`, `layers`, and `experts` with spread attention.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.sections.model.buckets import by_bucket, why_none

@@ -3,7 +3,7 @@
 `comparison` with `comparison_tables` arrange a comparison; `scaling`, `prediction`, `calibration` and `hta` a sweep, a
 prediction, a calibration, HTA's tables.
 
-Decisions: docs/decisions/views.md
+Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.sections.results.calibration import calibration_text
