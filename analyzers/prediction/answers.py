@@ -16,14 +16,15 @@ from analyzers.units import ms, percent
 SCHEMA = "tracer.whatif/2"
 UNTRUSTED = "not to be trusted"
 # No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
-# (docs/whatif.md). It is an accuracy, and no LEAST_SHARE, which says what is worth a line.
+# (docs/dev/predictions.md). It is an accuracy, and no LEAST_SHARE, which says what is worth a line.
 KNOWN_TO = 0.01
 # Nine of ten predictions of other caps lie within so much of the step, and within so much of the change that they
 # foresee. The first follows from the median of 47 cells, 0.68 %, as errors that are distributed normally have it; the
-# second was seen over the cells that moved (docs/whatif.md).
+# second was seen over the cells that moved (docs/dev/predictions.md).
 WITHIN, OF_CHANGE = 0.017, 0.2
 # And within what steps take longer over links that are slower by so much, as they drift between a recording and minutes
-# later: the same transfers took up to 15 % more or less over sockets, 12 % more over host memory (docs/whatif.md).
+# later: the same transfers took up to 15 % more or less over sockets, 12 % more over host memory:
+# docs/dev/predictions.md.
 DRIFT = 0.15
 # Shorter times are written as 0.000 ms.
 LEAST_SAID_NS = 500

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from analyzers.units import percent
 
-# The device on which what a run does not tell was measured (docs/whatif.md).
+# The device on which what a run does not tell was measured (docs/dev/predictions.md).
 MEASURED_ON = "H200"
 
 
@@ -39,6 +39,6 @@ BUFFER_COPY_NS = 2000.0
 # What each of these copies takes the host: ResNet-18 on 4 x H200 loses 1.1 ms a step without a profiler, its host being
 # the limit, to the copies of 62 gradients in and out (unprofiled 6.9 ms, without synchronization 5.8).
 COPY_LAUNCH_NS = 9000.0
-# Of one GPU's steps as a CUDA graph 24 of 28 lie within so much (four models on an H200: docs/whatif.md).
+# Of one GPU's steps as a CUDA graph 24 of 28 lie within so much (four models on an H200: docs/dev/predictions.md).
 GRAPH_WITHIN = 0.06
 GRAPH_IS_KNOWN = borrowed(f"one GPU's step as a CUDA graph is known to within {percent(GRAPH_WITHIN)}")
