@@ -17,6 +17,8 @@ from tests.support.docs import (
     FORMATS,
     HELP_BEGINS,
     HELP_ENDS,
+    MAINTAINING,
+    MAP,
     PAGES,
     ROOT,
     anchors,
@@ -38,10 +40,11 @@ NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
 WITH_OUTPUT = [page for page in NAMED if blocks(page.values[0].read_text(), "text")]
 NOTEBOOKS = [pytest.param(path, id=path.name) for path in notebooks.NOTEBOOKS]
 PLACES = "analyzers|benchmarks|docs|tests|traces|tracer"
-WORDS = re.findall(r"^\* \*\*([a-z ]+)\*\*: ", (DOCS / "dev" / "maintaining.md").read_text(), re.MULTILINE)
+SCREEN_LINES = 60
+WORDS = re.findall(r"^\* \*\*([a-z ]+)\*\*: ", MAINTAINING.read_text(), re.MULTILINE)
 KINDS_OF_TEXT = {".py", ".md", ".js", ".html", ".css", ".cfg", ".toml", ".ipynb"}
 TEXTS = [
-    *(ROOT / name for name in ("README.md", "Makefile", "setup.cfg", "pyproject.toml")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile", "setup.cfg", "pyproject.toml")),
     *(ROOT / "traces").glob("*.md"),
     *(file for place in ("analyzers", "benchmarks", "docs", "tests", "tracer") for file in (ROOT / place).rglob("*.*")),
 ]
@@ -195,11 +198,26 @@ def test_the_glossary_is_in_one_place_and_each_word_once():
     assert len(set(WORDS)) == len(WORDS)
 
 
-def test_every_room_is_in_the_maintainers_table():
-    page = (DOCS / "dev" / "maintaining.md").read_text()
-    for package in ("analyzers", "tracer"):
-        for room in (ROOT / package).glob("*/__init__.py"):
-            assert f"| `{package}/{room.parent.name}/` |" in page, room
+def test_every_room_is_on_the_map():
+    """Each has a line, in which the rooms inside it are named."""
+    page = MAP.read_text()
+    for place in ("analyzers", "tracer"):
+        for room in (ROOT / place).glob("*/**/__init__.py"):
+            package, name, *inside = room.parent.relative_to(ROOT).parts
+            (line,) = re.findall(rf"^\| `{package}/{name}/` \|.*", page, re.MULTILINE)
+            assert all(f"`{inner}/`" in line for inner in inside), room
+
+
+def test_the_map_fits_a_screen_and_leads_every_errand_to_files_and_tests():
+    page = MAP.read_text()
+    assert len(page.splitlines()) <= SCREEN_LINES
+    (rows,) = tables(page).values()
+    errands = [row[1:] for row in rows if len(row) == 4 and row[0] != "errand"]
+    assert len(errands) >= 9
+    for cells in errands:
+        named = [re.findall(r"`([\w./-]+)`", cell) for cell in cells]
+        assert named[0] and named[-1]
+        assert all((ROOT / name).exists() for names in named for name in names), cells
 
 
 @pytest.mark.parametrize("page", NAMED)

@@ -37,7 +37,8 @@ from tracer.cli import build_parser, main
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 COMMAND_PAGES = DOCS / "commands"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), ROOT / "traces" / "README.md"]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "traces/README.md")), *sorted(DOCS.rglob("*.md"))]
+MAINTAINING, MAP = DOCS / "dev" / "maintaining.md", DOCS / "dev" / "README.md"
 
 # The README with the page of conditions, which it leaves their figures to.
 README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md"))
