@@ -34,6 +34,7 @@ from tests.support.docs import (
     tables,
     with_help,
 )
+from tests.support.lowest import WORKFLOW
 from tracer.cli import COMMANDS, parse
 
 NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
@@ -279,12 +280,12 @@ def test_notebooks_hold_what_their_cells_put_out(path):
     assert any("image/png" in kinds for cell in held for kinds, _ in cell)
 
 
-def test_jobs_in_the_pages_are_workflows():
+def test_jobs_in_the_pages_and_our_own_are_workflows():
     """As GitHub reads them: a trigger, and steps that each use an action or run a command."""
     yaml = pytest.importorskip("yaml")
     jobs = blocks((DOCS / "ci.md").read_text(), "yaml")
     assert len(jobs) >= 2
-    for text in jobs:
+    for text in (*jobs, WORKFLOW.read_text()):
         workflow = yaml.safe_load(text)
         # YAML 1.1 takes `on` for true.
         assert {"name", True, "jobs"} <= workflow.keys()

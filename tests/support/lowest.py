@@ -7,7 +7,8 @@ import re
 import sys
 from pathlib import Path
 
-SETUP = Path(__file__).resolve().parents[2] / "setup.cfg"
+ROOT = Path(__file__).resolve().parents[2]
+SETUP, WORKFLOW = ROOT / "setup.cfg", ROOT / ".github" / "workflows" / "ci.yml"
 
 
 def lowest(text: str) -> list[str]:
