@@ -37,7 +37,10 @@ from tracer.cli import build_parser, main
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 COMMAND_PAGES = DOCS / "commands"
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "traces/README.md")), *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "traces/README.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 MAINTAINING, MAP = DOCS / "dev" / "maintaining.md", DOCS / "dev" / "README.md"
 
 # The README with the page of conditions, which it leaves their figures to.
