@@ -7,22 +7,23 @@ runs each reader as a whole process, in turn, and prints medians of wall time an
 
 `pip install '.[benchmarks]'` brings what they compare with; `--hta` names the python of another environment that has
 HTA 0.5.0. A reader that fails is left out. HTA reads a folder; json.load and HTA are left out above 1000 MB, where they
-want over 8 GB. The floors: `inflate` reads the file (gzip: inflates it) and does nothing else; `simdjson` parses it and
-builds nothing.
+want over 8 GB. Reports are made by one process, by two, and by one from what the first report kept. The floors:
+`inflate` reads the file (gzip: inflates it) and does nothing else; `simdjson` parses it and builds nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+
+from processes import Cost, Failed, cost
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "traces" / "resnet18-ddp4" / "rank0.json.gz"
@@ -30,6 +31,11 @@ EVENT_SPAN_US = 60_000
 IDS = 100_000
 SHIFTED = re.compile(rb'("ts": )(\d+)(\.\d+)?|("(?:correlation|External id|id)": )(\d+)|(ProfilerStep#)(\d+)', re.ASCII)
 
+REPORT = """
+import sys
+from tracer.cli import main
+sys.exit(main(["report", sys.argv[1], {more}]))
+"""
 READERS = {
     "tracer": """
 import sys
@@ -37,11 +43,9 @@ from pathlib import Path
 from analyzers.trace.reader import read_trace
 print(len(read_trace(Path(sys.argv[1])).events))
 """,
-    "report": """
-import sys
-from tracer.cli import main
-sys.exit(main(["report", sys.argv[1], "--no-cache"]))
-""",
+    "report": REPORT.format(more='"--workers", "1", "--no-cache"'),
+    "report by two": REPORT.format(more='"--workers", "2", "--no-cache"'),
+    "second report": REPORT.format(more='"--workers", "1"'),
     "json+DataFrame": """
 import json, sys, pandas
 print(len(pandas.DataFrame(json.load(open(sys.argv[1]))["traceEvents"])))
@@ -65,6 +69,8 @@ print(len(simdjson.Parser().parse(open(sys.argv[1], "rb").read())["traceEvents"]
 """,
 }
 LARGE_MB = 1000
+# What wants more memory than there is for larger files.
+SMALL = ("json+DataFrame", "HTA 0.5.0", "simdjson")
 
 
 def build(path: Path, megabytes: int) -> None:
@@ -93,35 +99,31 @@ def shifted(body: bytes, copy: int) -> bytes:
     return SHIFTED.sub(replace, body)
 
 
-def run(python: str, code: str, path: Path) -> tuple[float, float] | None:
-    """Wall seconds and peak MB of a whole process; None where it failed."""
-    began = time.perf_counter()
-    process = subprocess.Popen(
-        [python, "-c", code, str(path)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return (time.perf_counter() - began, usage.ru_maxrss / 1024) if process.returncode == 0 else None
+def run(python: str, code: str, path: Path) -> Cost | None:
+    """What a whole process takes; None where it fails."""
+    own = {"PYTHONPATH": str(ROOT), "TRACER_CACHE": str(path.parent / "cache")}
+    with contextlib.suppress(Failed):
+        return cost([python, "-c", code, str(path)], os.environ | own)
+    return None
 
 
 def measure(path: Path, megabytes: int, rounds: int, hta: str) -> None:
     size = path.stat().st_size / 1e6
-    readers = [name for name in READERS if megabytes < LARGE_MB or name in ("tracer", "report", "inflate")]
-    figures: dict[str, list[tuple[float, float]]] = {}
+    readers = [name for name in READERS if megabytes < LARGE_MB or name not in SMALL]
+    figures: dict[str, list[Cost]] = {}
+    run(sys.executable, READERS["second report"], path)  # the first, which fills the cache
     for _ in range(rounds):
         for name in readers:
             python = hta if name.startswith("HTA") else sys.executable
             result = run(python, READERS[name], path)
             if result:
                 figures.setdefault(name, []).append(result)
-    ours = statistics.median(wall for wall, _ in figures["tracer"])
+    ours = statistics.median(each.wall_s for each in figures["tracer"])
     print(f"\n{path.name}: {size:.0f} MB, medians of {rounds} interleaved runs, whole processes")
     print(f"{'':16} {'wall s':>8} {'MB/s':>7} {'peak MB':>8} {'MB/MB':>6} {'x ours':>7}")
     for name, results in figures.items():
-        wall, peak = (statistics.median(values) for values in zip(*results, strict=True))
+        wall = statistics.median(each.wall_s for each in results)
+        peak = statistics.median(each.peak_bytes for each in results) / 1e6
         print(f"{name:16} {wall:8.2f} {size / wall:7.0f} {peak:8.0f} {peak / size:6.2f} {wall / ours:7.2f}", flush=True)
 
 

@@ -4,8 +4,9 @@
 
 Makes runs of so many ranks from one rank of a sample run: 7 MB of JSON each (gzipped), two steps, every rank arriving
 at its collectives at moments of its own, eight ranks a host, each host with a clock of its own. Each run is reported by
-as many processes as there are cores, and by two Dask workers in processes of their own; the two documents must be the
-same, byte for byte. Runs are removed as soon as they are measured, unless --keep is given.
+as many processes as there are cores, once more from what these kept, and by two Dask workers in processes of their own;
+the two documents must be the same, byte for byte. Runs are removed as soon as they are measured, unless --keep is
+given.
 
 Processor time is of all processes together, per rank; unlike seconds it says the same on a busy machine. Peaks are of
 resident memory: of the largest process of the local report; of the Dask report's own process, its workers, and its
@@ -29,6 +30,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+
+from processes import Cost, Failed, cost
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -138,16 +141,13 @@ def cpu_s(pids: list[int]) -> float:
     return sum(int(field[11]) + int(field[12]) for field in fields) / ticks
 
 
-def report(folder: Path, output: Path, *more: str) -> tuple[float, float, float]:
-    """Of a report as JSON: seconds, seconds of processor time, and the peak in MB of the largest process."""
+def report(folder: Path, output: Path, *more: str, cache: str = "off") -> Cost:
+    """What a report as JSON takes."""
     command = [sys.executable, "-m", "tracer", "report", str(folder), "--json", "-o", str(output), "--force", *more]
-    began = time.perf_counter()
-    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT), "TRACER_CACHE": "off"}, cwd=ROOT)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)}: failed")
-    return time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    try:
+        return cost(command, os.environ | {"PYTHONPATH": str(ROOT), "TRACER_CACHE": cache})
+    except Failed as error:
+        raise SystemExit(f"{' '.join(command)}: {error}") from error
 
 
 def measure(work: Path, ranks: int, keep: bool) -> None:
@@ -155,22 +155,25 @@ def measure(work: Path, ranks: int, keep: bool) -> None:
     if not folder.exists():
         write_run(folder, ranks)
     try:
-        local_s, local_cpu, local_mb = report(folder, work / "local.json")
+        with tempfile.TemporaryDirectory() as cache:
+            local, second = (report(folder, work / "local.json", cache=cache) for _ in range(2))
         with cluster(2) as (address, pids):
             report(small(work), work / "small.json", "--scheduler", address)  # all have imported what they need
             before, cpu_before = memory_mb(pids[0], "VmRSS"), cpu_s(pids)
-            dask_s, dask_cpu, dask_mb = report(folder, work / "dask.json", "--scheduler", address)
-            dask_cpu += cpu_s(pids) - cpu_before
+            dask = report(folder, work / "dask.json", "--scheduler", address)
+            dask_cpu = dask.cpu_s + cpu_s(pids) - cpu_before
             scheduler, workers = memory_mb(pids[0], "VmHWM"), max(memory_mb(pid, "VmHWM") for pid in pids[1:])
         same = (work / "local.json").read_bytes() == (work / "dask.json").read_bytes()
         size = (work / "local.json").stat().st_size / 1e6
     finally:
         if not keep:
             shutil.rmtree(folder)
+    local_mb, dask_mb = (each.peak_bytes / 2**20 for each in (local, dask))  # as /proc counts
     print(
-        f"{ranks:5} {local_s:8.1f} {1000 * local_cpu / ranks:7.0f} {local_mb:8.0f} {local_mb / ranks:6.2f} "
-        f"{dask_s:8.1f} {1000 * dask_cpu / ranks:7.0f} {dask_mb:8.0f} {workers:8.0f} {before:6.0f} to {scheduler:4.0f} "
-        f"{size:7.1f} {'same' if same else 'DIFFER'}",
+        f"{ranks:5} {local.wall_s:8.1f} {1000 * local.cpu_s / ranks:7.0f} {local_mb:8.0f} {local_mb / ranks:6.2f} "
+        f"{second.wall_s:8.1f} "
+        f"{dask.wall_s:8.1f} {1000 * dask_cpu / ranks:7.0f} {dask_mb:8.0f} {workers:8.0f} "
+        f"{before:6.0f} to {scheduler:4.0f} {size:7.1f} {'same' if same else 'DIFFER'}",
         flush=True,
     )
 
@@ -190,8 +193,8 @@ def main() -> None:
     options = parser.parse_args()
     shutil.rmtree(options.work / "run2", ignore_errors=True)
     options.work.mkdir(parents=True, exist_ok=True)
-    print(f"{'':5} {'this machine':^32} {'Dask, two workers':^51} {'JSON':>7}")
-    print(f"{'ranks':5} {'s':>8} {'CPU ms':>7} {'peak MB':>8} {'/rank':>6} {'s':>8} {'CPU ms':>7} "
+    print(f"{'':5} {'this machine':^41} {'Dask, two workers':^51} {'JSON':>7}")
+    print(f"{'ranks':5} {'s':>8} {'CPU ms':>7} {'peak MB':>8} {'/rank':>6} {'second s':>8} {'s':>8} {'CPU ms':>7} "
           f"{'client':>8} {'worker':>8} {'scheduler MB':>14} {'MB':>7}")  # fmt: skip
     for ranks in map(int, options.ranks.split(",")):
         measure(options.work, ranks, options.keep)
