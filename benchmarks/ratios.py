@@ -1,176 +1,311 @@
-"""What the program costs as ratios, in one run, beside what they are to be.
+"""Whether the tree got slower than a commit: each phase of a report, by both in one run, as ratios.
 
-    python benchmarks/ratios.py [--mb 400] [--ranks 64,1024] [--rounds 3] [--work DIR] [--hta PYTHON]
+    python benchmarks/ratios.py --against COMMIT [--phases json,page] [--samples NAME,...] [--rounds 7] [--json]
 
-Every figure is of whole processes, the least of several rounds, so that a machine that does other things shows less.
-Traces are those of benchmarks/loading.py and benchmarks/many_ranks.py; they stay in the working folder, and the next
-call takes them from there. What is not installed (HTA 0.5.0, pysimdjson) is a line that says so. Each command has a
-TRACER_CACHE of its own, empty before its first call.
+Both are copied into a temporary folder and run by this Python, in turn (A B B A ...), on samples in traces/, and on one
+of them with its steps many times over, which stays in --work for the next call. Each phase is measured once
+uncounted, which fills caches, finds the runs that both can do, and says how often short phases are repeated. A ratio is
+tree : commit, of two measurements beside each other, and over several samples the geometric mean; the table has the
+median of all rounds with its interval. Processor time, of processes and their children, hardly depends on what else the
+machine does; wall time does.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import os
-import shutil
+import json
+import math
+import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import loading
-import many_ranks
+from phases import PHASES
+from processes import Cost, Failed
+from trees import ROOT, Refused, Tree, commit_tree, present_tree
 
-ROOT = Path(__file__).resolve().parents[1]
+TRACES = ROOT / "traces"
+# One of each kind: the others are more of the same.
+SAMPLES = ("every-collective4", "resnet18-ddp2-sick", "resnet18-dp4", "resnet18-fsdp4", "resnet50-ddp4-bf16")
+REPEATED = "resnet18-ddp4"
+# Whole processes, without a run; and those that are given one.
+STARTS = {
+    "version": ("-m", "tracer", "--version"),
+    "help": ("-m", "tracer", "--help"),
+    "import": ("-c", "import analyzers"),
+}
+REPORTS = {"second": ("-m", "tracer", "report", "--workers", "1")}
+NAMES = (*STARTS, *REPORTS, *PHASES)
+# Shorter phases are repeated until they take this long together.
+LEAST_S = 0.5
+# How often a ratio that is no larger than 1 may have an interval above it.
+CHANCE = 0.01
+# Below, nobody notices.
+NOTICED = 1.01
+FIGURES = {"cpu_s": "CPU", "wall_s": "wall", "peak_bytes": "memory"}
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What whole processes took at least."""
+class Row:
+    """One phase, on some runs; on none where it only starts."""
 
-    wall_s: float
-    cpu_s: float
-    peak_bytes: int
-
-
-@dataclass(frozen=True)
-class Bench:
-    """How often each is run, and where what they read and keep lies."""
-
-    rounds: int
-    work: Path
+    name: str
+    runs: tuple[Path, ...] = ()
+    large: bool = False
 
     @property
-    def cache(self) -> Path:
-        """Where commands keep what ranks say."""
-        return self.work / "cache"
-
-    def cost(self, *command: str, fresh: bool = False) -> Cost | None:
-        """The least of several runs, each with an empty cache where `fresh`; None where it fails."""
-        costs = []
-        for _ in range(self.rounds):
-            if fresh:
-                shutil.rmtree(self.cache, ignore_errors=True)
-            found = _once(command, {"PYTHONPATH": str(ROOT), "TRACER_CACHE": str(self.cache)})
-            if found is None:
-                return None
-            costs.append(found)
-        return Cost(*(min(values) for values in zip(*(vars(each).values() for each in costs), strict=True)))
-
-    def code(self, name: str, path: Path, python: str = sys.executable) -> Cost | None:
-        """One of the readers of benchmarks/loading.py."""
-        return self.cost(python, "-c", loading.READERS[name], str(path))
-
-    def tracer(self, *words: str, fresh: bool = False) -> Cost:
-        """A command of ours, which may not fail."""
-        found = self.cost(sys.executable, "-m", "tracer", *words, fresh=fresh)
-        if found is None:
-            raise SystemExit(f"tracer {' '.join(words)}: failed")
-        return found
+    def title(self) -> str:
+        return f"{self.name}, large" if self.large else self.name
 
 
-def _once(command: Sequence[str], more: dict[str, str]) -> Cost | None:
-    began = time.perf_counter()
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env=os.environ | more, cwd=ROOT, **quiet)  # type: ignore[call-overload]
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    wall_s = time.perf_counter() - began
-    return Cost(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024) if not process.returncode else None
+@dataclass(frozen=True)
+class Costs:
+    """What a row took on each run, and why others failed."""
+
+    of: dict[str, Cost] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
 
 
-Row = tuple[str, str, str]  # what, how much, and what it is to be
+def measure(tree: Tree, row: Row, times: int) -> Costs:
+    """What each run takes, the mean of several times."""
+    if row.name in PHASES:
+        return _inside(tree, row, times)
+    costs = Costs()
+    words = STARTS.get(row.name) or REPORTS[row.name]
+    given = {run.name: (str(run),) for run in row.runs} or {"": ()}
+    for name, path in given.items():
+        try:
+            each = [tree.cost(*words, *path) for _ in range(times)]
+        except Failed as error:
+            costs.errors[name] = str(error)
+            continue
+        wall_s, cpu_s = (statistics.mean(getattr(one, figure) for one in each) for figure in ("wall_s", "cpu_s"))
+        costs.of[name] = Cost(wall_s, cpu_s, max(one.peak_bytes for one in each))
+    return costs
 
 
-def starting(bench: Bench) -> Iterator[Row]:
-    """Starts, beyond what Python itself takes."""
-    nothing = bench.cost(sys.executable, "-c", "pass")
-    assert nothing is not None
-    for words in (["--help"], ["report", "--help"]):
-        found = bench.tracer(*words)
-        said = f"{found.wall_s - nothing.wall_s:.3f} s more"
-        yield f"tracer {' '.join(words)} : python -c pass", said, "0.1 s" if words == ["--help"] else ""
+def _inside(tree: Tree, row: Row, times: int) -> Costs:
+    """The same of a phase inside one process, whose peak is that of all runs."""
+    result = tree.work / "result.json"
+    script = str(Path(__file__).with_name("phases.py"))
+    try:
+        whole = tree.cost(script, row.name, str(times), str(result), str(tree.work), *map(str, row.runs))
+    except Failed as error:
+        return Costs(errors={run.name: str(error) for run in row.runs})
+    costs = Costs()
+    for name, found in json.loads(result.read_text()).items():
+        if isinstance(found, str):
+            costs.errors[name] = found
+        else:
+            costs.of[name] = Cost(**found, peak_bytes=whole.peak_bytes)
+    return costs
 
 
-def one_file(bench: Bench, megabytes: int, hta: str) -> Iterator[Row]:
-    """One trace: reading, the floors, the others' readers, the report."""
-    path = bench.work / f"rank0-{megabytes}.json"
-    if not path.exists():
-        loading.build(path, megabytes)
-    zipped = path.with_suffix(".json.gz")
-    if not zipped.exists():
-        with path.open("rb") as text, gzip.open(zipped, "wb", compresslevel=1) as file:
-            shutil.copyfileobj(text, file)
-    size = path.stat().st_size
-    read, inflated = bench.code("tracer", path), bench.code("tracer", zipped)
-    assert read is not None and inflated is not None
-    yield f"read_trace of {size / 1e6:.0f} MB", f"{size / 1e6 / read.wall_s:.0f} MB/s", ""
-    others = {
-        "HTA's parser : read_trace": (bench.code("HTA 0.5.0", path, hta), read),
-        "json.load and DataFrame : read_trace": (bench.code("json+DataFrame", path), read),
-        "read_trace : simdjson, which builds nothing": (read, bench.code("simdjson", path)),
-        "read_trace of .gz : inflating it": (inflated, bench.code("inflate", zipped)),
+@dataclass(frozen=True)
+class Ratio:
+    """The median of paired ratios, and the interval that leaves it out at either side by CHANCE."""
+
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def more(self) -> bool:
+        """Whether it is larger than 1 by more than its spread, and so much that it is noticed."""
+        return self.low > 1 and self.ratio > NOTICED
+
+
+def ratio_of(pairs: Sequence[float]) -> Ratio:
+    """Sum up the ratios of all rounds."""
+    ordered = sorted(pairs)
+    outside = outliers(len(ordered))
+    return Ratio(statistics.median(ordered), ordered[outside], ordered[-1 - outside])
+
+
+def outliers(rounds: int) -> int:
+    """How many ratios may lie beyond either end of the interval: each is above the median as often as below it."""
+    count, chance = 0, 2.0**-rounds
+    while (chance := chance + math.comb(rounds, count + 1) * 2.0**-rounds) <= CHANCE:
+        count += 1
+    return count
+
+
+@dataclass
+class Compared:
+    """A row's ratios so far, by figure; or why there are none."""
+
+    row: Row
+    times: int = 1
+    before: dict[str, Cost] = field(default_factory=dict)
+    pairs: dict[str, list[float]] = field(default_factory=lambda: {figure: [] for figure in FIGURES})
+    missing: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, before: Costs, tree: Costs) -> None:
+        """Take one round: for each figure the geometric mean over the runs."""
+        if failures := before.errors | tree.errors:
+            raise Refused(f"{self.row.title}: failed, though it could be done before: {failures}")
+        for figure, pairs in self.pairs.items():
+            ratios = [getattr(tree.of[name], figure) / getattr(one, figure) for name, one in before.of.items()]
+            pairs.append(statistics.geometric_mean(ratios))
+
+    @property
+    def ratios(self) -> dict[str, Ratio]:
+        """What is known so far, by the figure's word."""
+        return {FIGURES[figure]: ratio_of(pairs) for figure, pairs in self.pairs.items() if pairs}
+
+    @property
+    def worse(self) -> list[str]:
+        """The figures, in words, of which the tree takes more."""
+        return [word for word, ratio in self.ratios.items() if ratio.more]
+
+    def change(self, word: str) -> str:
+        """One figure's change in percent."""
+        return f"{word} {100 * self.ratios[word].ratio - 100:+.1f} %"
+
+
+def rehearsed(row: Row, before: Tree, tree: Tree) -> Compared:
+    """Measure a row uncounted; keep the runs that both can do."""
+    costs = {each.title: measure(each, row, 1) for each in (before, tree)}
+    of_before, of_tree = costs.values()
+    both = of_before.of.keys() & of_tree.of.keys()
+    compared = Compared(Row(row.name, tuple(run for run in row.runs if run.name in both), row.large))
+    if not both:
+        title, failed = min(costs.items(), key=lambda item: len(item[1].of))
+        compared.missing = f"{title}: {next(iter(failed.errors.values()))}"
+        return compared
+    for title, found in costs.items():
+        # What neither can do was never to be done.
+        alone = sorted(found.errors.keys() & (of_before.of | of_tree.of).keys())
+        compared.notes += [f"{row.title}: left out {name}, {title}: {found.errors[name]}" for name in alone]
+    compared.before = {name: one for name, one in of_before.of.items() if name in both}
+    compared.times = math.ceil(LEAST_S / max(sum(one.cpu_s for one in compared.before.values()), LEAST_S / 20))
+    return compared
+
+
+def compare(rows: Sequence[Row], before: Tree, tree: Tree, rounds: int) -> list[Compared]:
+    """Measure all rows, A B B A ..., and say on stderr how far it is."""
+    _tell("uncounted: each phase once")
+    found = [rehearsed(row, before, tree) for row in rows]
+    for number in range(rounds):
+        _tell(f"round {number + 1} of {rounds}")
+        for compared in found:
+            if compared.missing is None:
+                order = (before, tree) if number % 2 == 0 else (tree, before)
+                costs = {each.title: measure(each, compared.row, compared.times) for each in order}
+                compared.add(costs[before.title], costs[tree.title])
+    return found
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def rows_of(phases: Sequence[str], samples: Sequence[Path], large: Path | None) -> list[Row]:
+    """The phases that are asked for, on the samples and on the large run."""
+    starts = [Row(name) for name in phases if name in STARTS]
+    reading = [name for name in phases if name not in STARTS]
+    on_large = [Row(name, (large,), large=True) for name in reading] if large else []
+    return starts + [Row(name, tuple(samples)) for name in reading] + on_large
+
+
+def large_run(times: int, work: Path) -> Path:
+    """A sample with its steps so many times over, made where it is not there yet."""
+    work.mkdir(parents=True, exist_ok=True)
+    folder = work / f"{REPEATED}-x{times}"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=work) as scratch:
+            made = Path(scratch) / folder.name
+            source = str(TRACES / REPEATED)
+            words = [sys.executable, "-m", "tests.support.repeating", source, str(times), str(made)]
+            subprocess.run(words, cwd=ROOT, check=True)
+            made.rename(folder)
+    return folder
+
+
+def table(found: Sequence[Compared]) -> list[str]:
+    """A line for each row; one that got worse by more than its spread ends in what takes more."""
+    heads = "".join(f"{word:>7} {'interval':<14}" for word in FIGURES.values())
+    lines = [f"{'':15}{heads}{'before: CPU s':>14} {'peak MB':>8}"]
+    for compared in found:
+        if compared.missing is not None:
+            lines.append(f"{compared.row.title:15}{'-':>7} {compared.missing}")
+            continue
+        cells = "".join(f"{r.ratio:7.3f} {f'{r.low:.3f}..{r.high:.3f}':<14}" for r in compared.ratios.values())
+        cpu_s = sum(one.cpu_s for one in compared.before.values())
+        peak_mb = max(one.peak_bytes for one in compared.before.values()) / 1e6
+        mark = f"  <- more {', '.join(compared.worse)}" if compared.worse else ""
+        lines.append(f"{compared.row.title:15}{cells}{cpu_s:14.3f} {peak_mb:8.0f}{mark}")
+    return lines + [note for compared in found for note in compared.notes]
+
+
+def verdict(found: Sequence[Compared], rounds: int) -> str:
+    """Whether anything got slower, in words."""
+    if all(compared.missing for compared in found):
+        return "Nothing could be compared."
+    worse = [compared for compared in found if compared.worse]
+    said = "; ".join(f"{each.row.title} ({', '.join(map(each.change, each.worse))})" for each in worse)
+    text = f"Slower or larger: {said}." if worse else "Nothing got slower, and nothing takes more memory."
+    least = math.ceil(-math.log2(CHANCE))
+    return text if rounds >= least else f"{text} Fewer than {least} rounds cannot tell a change from chance."
+
+
+def document(found: Sequence[Compared], title: str, rounds: int) -> dict[str, object]:
+    """The same for programs."""
+    phases = {
+        compared.row.title: {
+            "runs": [run.name for run in compared.row.runs],
+            "ratios": {word: asdict(ratio) | {"more": ratio.more} for word, ratio in compared.ratios.items()},
+            "before": {name or compared.row.name: asdict(one) for name, one in compared.before.items()},
+            "missing": compared.missing,
+            "notes": compared.notes,
+        }
+        for compared in found
     }
-    for what, (slower, faster) in others.items():
-        both = slower is not None and faster is not None
-        yield what, f"{slower.wall_s / faster.wall_s:.1f}" if both else "skipped: not installed", ""  # type: ignore[union-attr]
-    yield from _commands(bench, path, read)
+    return {"against": title, "rounds": rounds, "phases": phases, "verdict": verdict(found, rounds)}
 
 
-def _commands(bench: Bench, path: Path, read: Cost) -> Iterator[Row]:
-    """The report on one trace: first and second, by one process and by two."""
-    size = path.stat().st_size
-    two = bench.tracer("report", str(path), "--workers", "2", fresh=True)
-    first = bench.tracer("report", str(path), "--workers", "1", fresh=True)
-    second = bench.tracer("report", str(path), "--workers", "1")
-    yield "first report : read_trace", f"{first.wall_s / read.wall_s:.2f}", "1.4"
-    yield "the same, processor time", f"{first.cpu_s / read.cpu_s:.2f}", ""
-    yield "peak memory of the first report : file", f"{first.peak_bytes / size:.2f}", "0.5"
-    yield "second report : first", f"{second.wall_s / first.wall_s:.2f}", ""
-    yield "second report", f"{second.wall_s:.2f} s", "0.5 s"
-    yield "one process : two, one file", f"{first.wall_s / two.wall_s:.2f}", "1.5"
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", required=True, metavar="COMMIT", help="the commit before")
+    parser.add_argument("--phases", default=",".join(NAMES), help=f"of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--samples", default=",".join(SAMPLES), help="folders in traces/ (default: one of each kind)")
+    parser.add_argument("--large", type=int, default=8, help="copies of the steps in the large run; 0: none")
+    parser.add_argument("--rounds", type=int, default=7, help="default: 7, the least that tells a change from chance")
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tracer-ratios")
+    parser.add_argument("--json", action="store_true", help="the ratios as JSON")
+    return parser.parse_args()
 
 
-def ranks(bench: Bench, counts: Sequence[int]) -> Iterator[Row]:
-    """Runs of many ranks, first and second, and what each rank takes of the processor."""
-    aims = {1024: ("70 s", "2 s")}
-    single: dict[int, float] = {}
-    for count in counts:
-        folder = bench.work / f"run{count}"
-        if not folder.exists():
-            many_ranks.write_run(folder, count)
-        first, second = bench.tracer("report", str(folder), fresh=True), bench.tracer("report", str(folder))
-        of_first, of_second = aims.get(count, ("", ""))
-        single[count] = first.cpu_s / count
-        yield f"report of {count} ranks", f"{first.wall_s:.1f} s, {1000 * single[count]:.0f} ms a rank", of_first
-        yield f"second report of {count} ranks", f"{second.wall_s:.1f} s", of_second
-    if len(single) > 1:
-        few, many = min(single), max(single)
-        yield f"a rank of {many} : a rank of {few}, processor time", f"{single[many] / single[few]:.2f}", "1.0"
+def run(options: argparse.Namespace) -> str:
+    """Compare, and write down what was found. Raises Refused."""
+    phases, samples = options.phases.split(","), [TRACES / name for name in options.samples.split(",")]
+    if unknown := [name for name in phases if name not in NAMES]:
+        raise Refused(f"--phases {','.join(unknown)}: there are {', '.join(NAMES)}")
+    if unknown := [run.name for run in samples if not run.is_dir()]:
+        raise Refused(f"--samples {','.join(unknown)}: not in {TRACES}")
+    if options.rounds < 1:
+        raise Refused(f"--rounds {options.rounds}: at least 1")
+    with tempfile.TemporaryDirectory(prefix="tracer-ratios-") as folder:
+        before = commit_tree(options.against, Path(folder) / "before")
+        tree = present_tree(Path(folder) / "tree")
+        reads = options.large > 0 and not set(phases) <= set(STARTS)
+        large = large_run(options.large, options.work.absolute()) if reads else None
+        found = compare(rows_of(phases, samples, large), before, tree, options.rounds)
+    if options.json:
+        return json.dumps(document(found, before.title, options.rounds), indent=1)
+    head = f"the tree : {before.title}; rounds: {options.rounds}; ratios, and the intervals of their medians"
+    return "\n".join([head, *table(found), verdict(found, options.rounds)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, default=400)
-    parser.add_argument("--ranks", default="64,128,256,512,1024", help="empty: none")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tracer-loading")
-    parser.add_argument("--hta", default=sys.executable, help="python of an environment with HTA 0.5.0")
-    options = parser.parse_args()
-    options.work.mkdir(exist_ok=True)
-    bench = Bench(options.rounds, options.work.absolute())
-    print(f"{'':48} {'':24} to be")
-    for part in (
-        starting(bench),
-        one_file(bench, options.mb, options.hta),
-        ranks(bench, [int(count) for count in options.ranks.split(",") if count]),
-    ):
-        for what, found, aim in part:
-            print(f"{what:48} {found:24} {aim}", flush=True)
+    try:
+        print(run(parsed()))
+    except Refused as error:
+        raise SystemExit(f"ratios.py: {error}") from error
 
 
 if __name__ == "__main__":
