@@ -1,12 +1,13 @@
-"""Array types and helpers for columns: equal values, lookups, nulls.
+"""Array types and helpers for columns: rows of them, equal values, lookups.
 
 values          a a a b b a        begins        x . . x . x        places_since(begins)    0 1 2 0 1 0
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,62 @@ Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Float64 = NDArray[np.float64]
 S = TypeVar("S", bound=np.signedinteger)
+T = TypeVar("T", bound=np.generic)
 
 # Stands in integer columns for what is not known or not there.
 UNKNOWN = -1
 # Products of widths below it fit 64 bits; keys less than so many times as wide as their rows are counted, not sorted.
 WIDEST = 2**62
 _NARROW = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Base of frozen dataclasses that are tables: their arrays have a row for each entry, other fields all rows share.
+
+    `joined` parts follow one another; what all rows share is that of the first.
+
+        take([0, 2])        a  x y z    ->    a  x z        joined    a  x y  and  a  z    ->    a  x y z
+                            b  0 1 2          b  0 2                  b  0 1       b  2          b  0 1 2
+                            shared            shared
+    """
+
+    def __len__(self) -> int:
+        for value in vars(self).values():
+            if isinstance(value, np.ndarray):
+                return len(value)
+        return 0
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by their fields' names."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+
+    def take(self, rows: Mask | Int64 | slice) -> Self:
+        """Return the rows that a mask, an index or a slice selects."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        for name, value in fields.items():
+            if isinstance(value, np.ndarray):
+                fields[name] = value[rows]
+        return type(self)(**fields)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of at least one part, in order."""
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in parts[0].columns()}
+        return replace(parts[0], **columns)
+
+
+def values_at(values: NDArray[T], index: NDArray[np.signedinteger], unknown: int = UNKNOWN) -> NDArray[T]:
+    """Return the value at each place of an index, and for each place that is negative what stands for none.
+
+    It costs what the index is long: np.r_[values, UNKNOWN][index] copies all values first.
+    """
+    if not len(values):
+        return np.full(index.shape, unknown, dtype=values.dtype)
+    found: NDArray[T] = values[index]
+    found[index < 0] = unknown
+    return found
 
 
 def begins(values: NDArray[np.signedinteger]) -> Mask:

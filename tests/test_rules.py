@@ -64,7 +64,7 @@ ROOMS = [
 ROOTS = {
     "analyzers": {
         *("arrays", "characters", "command_lines", "common_sequence", "confidence", "errors", "intervals"),
-        *("json_documents", "lazy_exports", "memory", "notices", "paths", "ranks", "redaction", "reprs"),
+        *("json_documents", "lazy_exports", "memory", "notices", "paths", "ranks", "redaction", "reprs", "rows"),
         *("secrecy", "sections", "segments", "statistics", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "own_python", "second_reading", "version"},
