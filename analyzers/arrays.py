@@ -200,6 +200,6 @@ def find(ordered: Int64, wanted: Int64) -> Int64:
     return matched
 
 
-def natural(value: int | np.int64) -> int | None:
+def none_if_negative(value: int | np.int64) -> int | None:
     """Return a length, number or instant, null where it is -1."""
     return None if value < 0 else int(value)

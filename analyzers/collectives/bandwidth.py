@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Float64, Int64, distinct, joint
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, joint
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.rank import STRATEGIES, Measured, Purpose
+from analyzers.rows import labels
 from analyzers.run import Calibration, peak_busbw_gbps
 from analyzers.statistics import quartiles
 from analyzers.trace import Call, Collective
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Bandwidth:
+class Bandwidth(Columns):
     """Instances of one kind, group, size and purpose, a row each; medians and quartiles over the instances, GB/s, ns.
 
     `nbytes` is -1 and bandwidths are NaN where sizes are unknown; `peak_gbps` is what calibration measured at this
@@ -47,16 +48,13 @@ class Bandwidth:
     peak_gbps: Float64
     wait_ns: Float64
 
-    def __len__(self) -> int:
-        return len(self.kind)
-
     def to_frame(self) -> pd.DataFrame:
         """Return a row each, with names for kind and purpose."""
         import pandas as pd
 
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        columns["kind"] = [Collective(kind).label for kind in self.kind.tolist()]
-        columns["purpose"] = [Purpose(purpose).label for purpose in self.purpose.tolist()]
+        columns["kind"] = labels(Collective, self.kind)
+        columns["purpose"] = labels(Purpose, self.purpose)
         return pd.DataFrame(columns)
 
 
@@ -192,7 +190,7 @@ def _mean_bytes(size: Int64, steps: int) -> int | None:
 
 
 @dataclass(frozen=True, eq=False)
-class CopyBandwidth:
+class CopyBandwidth(Columns):
     """Copies of one direction (`HtoD (Pinned -> Device)`) and size, a row each: how many, and GB/s."""
 
     direction: tuple[str, ...]

@@ -13,7 +13,7 @@ from itertools import accumulate, groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, WIDEST, Int64, Mask, find, joint
+from analyzers.arrays import UNKNOWN, WIDEST, Columns, Int64, Mask, find, joint, values_at
 from analyzers.collectives.bandwidth import peaks, sizes
 from analyzers.collectives.clocks import Clocks, clocks
 from analyzers.collectives.matching import Matching, match_run
@@ -87,8 +87,7 @@ class Exchange:
         """Return for each row of a rank's communication how long it waited, -1 where unknown."""
         first = int(self.first_row[index])
         entry = self.entry[first : first + len(self.run.measured[index].communication)]
-        wait_ns: Int64 = np.r_[self.transfers.wait_ns, -1][entry]
-        return wait_ns
+        return values_at(self.transfers.wait_ns, entry)
 
     @cached_property
     def _moving_since(self) -> Int64:
@@ -262,7 +261,7 @@ class Exposed:
 
 
 @dataclass(frozen=True, eq=False)
-class ExposedParts:
+class ExposedParts(Columns):
     """For each window, in ns: waiting, transfer and unresolved, which add up to exposed communication.
 
     `unmatched_comm_ns` is all communication in no instance, exposed or not, as a union.

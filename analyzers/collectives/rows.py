@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, natural
+from analyzers.arrays import UNKNOWN, begins
 from analyzers.collectives.bandwidth import bandwidth, copies, purposes
 from analyzers.collectives.measured import Exchange
 from analyzers.collectives.stragglers import STANDS_OUT, Reason, waiting
 from analyzers.collectives.warnings import OTHERS_LACK_IT
-from analyzers.rank import Purpose, device_label
+from analyzers.rank import Purpose, device_labels
 from analyzers.ranks import RankNumber
+from analyzers.rows import labels, typed_rows
 from analyzers.trace import Collective
 
 
@@ -33,64 +34,54 @@ def clock_row(exchange: Exchange) -> ClockRow:
 
 def collective_rows(exchange: Exchange, bucket_of: Mapping[int, int]) -> list[CollectiveRow]:
     """Return every instance, by start; `bucket_of` instances (by index) that reduce DDP's buckets."""
-    if not len(exchange.matching.instances):
-        return []
-    purpose = purposes(exchange.matching)
-    return [
-        _collective(exchange, index, int(purpose[number]), bucket_of.get(index))
-        for index, number in enumerate(exchange.order.tolist())
+    instances, measured, order = exchange.matching.instances, exchange.transfers, exchange.order
+    of_instance = _members(exchange)
+    members = [of_instance[number] for number in order.tolist()]
+    groups = [
+        _group(exchange, group, listed) for group, listed in zip(instances.group[order].tolist(), members, strict=True)
     ]
-
-
-def _collective(exchange: Exchange, index: int, purpose: int, bucket: int | None) -> CollectiveRow:
-    instances, measured, limit = exchange.matching.instances, exchange.transfers, exchange.limit_gbps
-    number = int(exchange.order[index])
-    call, busbw, members = instances.call[number], _known(measured.busbw_gbps[number]), _members(exchange, number)
-    group, name = _group(exchange, int(instances.group[number]), members)
-    return CollectiveRow(
-        index=index,
-        kind=Collective(int(instances.kind[number])).label,
-        group=group,
-        group_name=name,
-        group_size=int(measured.group_size[number]),
-        dtype=call.dtype or None if call is not None else None,
-        bytes=natural(measured.nbytes[number]),
-        purpose=Purpose(purpose).label,
-        step=natural(instances.window[number]),
-        bucket=bucket,
-        transfer_ns=natural(measured.transfer_ns[number]),
-        bound=bool(measured.bound[number]),
-        partial=bool(instances.partial[number]),
-        algbw_gbps=_known(measured.algbw_gbps[number]),
-        busbw_gbps=busbw,
-        utilization_at_size=_known(busbw / exchange.peak_gbps[number]) if busbw is not None else None,
-        utilization_of_link=busbw / limit if busbw is not None and limit and _is_whole(exchange, number) else None,
+    calls = [instances.call[number] for number in order.tolist()]
+    busbw_gbps, size = measured.busbw_gbps[order], measured.group_size[order]
+    # A part of the run may have other links than calibration looked at.
+    limit_gbps = np.where(size == exchange.world_size, exchange.limit_gbps or np.nan, np.nan)
+    return typed_rows(
+        CollectiveRow,
+        index=np.arange(len(order)),
+        kind=labels(Collective, instances.kind[order]),
+        group=[ranks for ranks, _ in groups],
+        group_name=[name for _, name in groups],
+        group_size=size,
+        dtype=[call.dtype or None if call is not None else None for call in calls],
+        bytes=measured.nbytes[order],
+        purpose=labels(Purpose, purposes(exchange.matching)[order]),
+        step=instances.window[order],
+        bucket=[bucket_of.get(index) for index in range(len(order))],
+        transfer_ns=measured.transfer_ns[order],
+        bound=measured.bound[order],
+        partial=instances.partial[order],
+        algbw_gbps=measured.algbw_gbps[order],
+        busbw_gbps=busbw_gbps,
+        utilization_at_size=busbw_gbps / exchange.peak_gbps[order],
+        utilization_of_link=busbw_gbps / limit_gbps,
         members=members,
     )
 
 
-def _members(exchange: Exchange, number: int) -> list[MemberRow]:
-    """Return an instance's members; a copy's two devices share its one row."""
+def _members(exchange: Exchange) -> list[list[MemberRow]]:
+    """Return each instance's members; a copy's two devices share its one row."""
     instances, table, measured = exchange.matching.instances, exchange.matching.table, exchange.transfers
-    entries = range(int(instances.first[number]), int(instances.first[number + 1]))
-    members = []
-    for entry in entries:
-        row = instances.members[entry]
-        devices = [(int(table.device[row]), int(table.exposed_ns[row]))]
-        if table.peer[row] != UNKNOWN:
-            devices.append((int(table.peer[row]), int(table.peer_exposed_ns[row])))
-        members += [
-            MemberRow(
-                rank=int(table.rank[row]),
-                device=device_label(device),
-                start_ns=int(measured.start_ns[entry] - exchange.origin_ns),
-                dur_ns=int(measured.end_ns[entry] - measured.start_ns[entry]),
-                wait_ns=natural(measured.wait_ns[entry]),
-                exposed_ns=exposed_ns,
-            )
-            for device, exposed_ns in devices
-        ]
-    return members
+    entry = np.repeat(np.arange(len(instances.members)), 1 + (table.peer[instances.members] != UNKNOWN))
+    row, is_peer = instances.members[entry], ~begins(entry)
+    rows = typed_rows(
+        MemberRow,
+        rank=table.rank[row],
+        device=device_labels(np.where(is_peer, table.peer[row], table.device[row])),
+        start_ns=measured.start_ns[entry] - exchange.origin_ns,
+        dur_ns=measured.end_ns[entry] - measured.start_ns[entry],
+        wait_ns=measured.wait_ns[entry],
+        exposed_ns=np.where(is_peer, table.peer_exposed_ns[row], table.exposed_ns[row]),
+    )
+    return [rows[begin:end] for begin, end in pairwise(np.searchsorted(entry, instances.first).tolist())]
 
 
 def _group(exchange: Exchange, group: int, members: list[MemberRow]) -> tuple[list[int], str]:
@@ -101,29 +92,23 @@ def _group(exchange: Exchange, group: int, members: list[MemberRow]) -> tuple[li
     return list(key.ranks), key.name
 
 
-def _is_whole(exchange: Exchange, number: int) -> bool:
-    """Whether an instance is of the whole run: a part of it may have other links than calibration looked at."""
-    return int(exchange.transfers.group_size[number]) == exchange.world_size
-
-
 def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
     """Return every kernel that is in no instance, by start, and why."""
     table, matching = exchange.matching.table, exchange.matching
-    start = table.start_ns - exchange.clocks.shift_ns(table.rank) - exchange.origin_ns
+    start_ns = table.start_ns - exchange.clocks.shift_ns(table.rank) - exchange.origin_ns
     rows = np.flatnonzero(matching.instance < 0)
-    return [
-        UnmatchedRow(
-            rank=int(table.rank[row]),
-            device=device_label(int(table.device[row])),
-            kind=Collective(int(table.kind[row])).label,
-            name=str(table.names[row]),
-            start_ns=int(start[row]),
-            dur_ns=int(table.end_ns[row] - table.start_ns[row]),
-            step=natural(table.window[row]),
-            why=matching.why.get(row, OTHERS_LACK_IT),
-        )
-        for row in rows[np.argsort(start[rows], kind="stable")].tolist()
-    ]
+    rows = rows[np.argsort(start_ns[rows], kind="stable")]
+    return typed_rows(
+        UnmatchedRow,
+        rank=table.rank[rows],
+        device=device_labels(table.device[rows]),
+        kind=labels(Collective, table.kind[rows]),
+        name=table.names[rows],
+        start_ns=start_ns[rows],
+        dur_ns=table.end_ns[rows] - table.start_ns[rows],
+        step=table.window[rows],
+        why=[matching.why.get(row, OTHERS_LACK_IT) for row in rows.tolist()],
+    )
 
 
 def late_rank(exchange: Exchange) -> RankNumber | None:
@@ -140,66 +125,43 @@ def late_rank(exchange: Exchange) -> RankNumber | None:
 def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
     """Return what each device waited and caused, by step."""
     waits = waiting(exchange.matching, exchange.transfers, exchange.hosts_ahead)
-    return [
-        WaitingRow(
-            rank=rank,
-            device=device_label(device),
-            step=natural(step),
-            waited_ns=waited,
-            caused_ns=caused,
-            caused_by={reason.label: by for reason, by in zip(Reason, reasons, strict=True) if by},
-        )
-        for rank, device, step, waited, caused, reasons in zip(
-            waits.rank.tolist(),
-            waits.device.tolist(),
-            waits.step.tolist(),
-            waits.waited_ns.tolist(),
-            waits.caused_ns.tolist(),
-            waits.caused_by_ns.T.tolist(),
-            strict=True,
-        )
-    ]
+    return typed_rows(
+        WaitingRow,
+        rank=waits.rank,
+        device=device_labels(waits.device),
+        step=waits.step,
+        waited_ns=waits.waited_ns,
+        caused_ns=waits.caused_ns,
+        caused_by=[
+            {reason.label: ns for reason, ns in zip(Reason, caused_ns, strict=True) if ns}
+            for caused_ns in waits.caused_by_ns.T.tolist()
+        ],
+    )
 
 
 def bandwidth_rows(exchange: Exchange) -> list[BandwidthRow]:
     """Return instances by kind, group, size and purpose."""
     table = bandwidth(exchange.matching, exchange.transfers, exchange.peak_gbps)
-    rows = []
-    for k in range(len(table)):
-        group, name = _group(exchange, int(table.group[k]), [])
-        busbw, peak = _known(table.busbw_gbps[k]), _known(table.peak_gbps[k])
-        rows.append(
-            BandwidthRow(
-                kind=Collective(int(table.kind[k])).label,
-                group=group,
-                group_name=name,
-                group_size=int(table.group_size[k]),
-                bytes=natural(table.nbytes[k]),
-                purpose=Purpose(int(table.purpose[k])).label,
-                count=int(table.count[k]),
-                bound=bool(table.bound[k]),
-                transfer_ns=_known(table.transfer_ns[k]),
-                wait_ns=_known(table.wait_ns[k]),
-                busbw_gbps=busbw,
-                busbw_low_gbps=_known(table.low_gbps[k]),
-                busbw_high_gbps=_known(table.high_gbps[k]),
-                calibrated_gbps=peak,
-                utilization_at_size=busbw / peak if busbw is not None and peak else None,
-            )
-        )
-    return rows
+    groups = [_group(exchange, group, []) for group in table.group.tolist()]
+    return typed_rows(
+        BandwidthRow,
+        table,
+        kind=labels(Collective, table.kind),
+        group=[ranks for ranks, _ in groups],
+        group_name=[name for _, name in groups],
+        bytes=table.nbytes,
+        purpose=labels(Purpose, table.purpose),
+        busbw_low_gbps=table.low_gbps,
+        busbw_high_gbps=table.high_gbps,
+        calibrated_gbps=table.peak_gbps,
+        utilization_at_size=table.busbw_gbps / np.where(table.peak_gbps == 0, np.nan, table.peak_gbps),
+    )
 
 
 def copy_rows(exchange: Exchange) -> list[CopyRow]:
     """Return copies that cross no two devices, by direction and size."""
     table = copies(exchange.run.measured)
-    columns = (table.nbytes, table.count, table.gbps, table.low_gbps, table.high_gbps)
-    values: list[tuple[Any, ...]] = list(zip(*(column.tolist() for column in columns), strict=True))
-    return [CopyRow(direction, *row) for direction, row in zip(table.direction, values, strict=True)]
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return typed_rows(CopyRow, table, direction=[*table.direction], bytes=table.nbytes)
 
 
 class MemberRow(msgspec.Struct, frozen=True):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, values_at
 from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Buckets
 
 
 @dataclass(frozen=True, eq=False)
-class BucketTimes:
+class BucketTimes(Columns):
     """A row for each reduction, by rank, step and order; -1 is unknown, `start_ns` is on the rank's own clock.
 
     `row` is its kernel in the table of all ranks' communication, `instance` the collective that it is a member of.
@@ -33,13 +33,6 @@ class BucketTimes:
     queued_ns: Int64
     late_launch_ns: Int64
     exposed_ns: Int64
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def take(self, rows: Mask | Int64) -> BucketTimes:
-        """Return the reductions that a mask or an index selects."""
-        return BucketTimes(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def by_start(self) -> BucketTimes:
         """Return the same by the start of their kernels in each step of each rank."""
@@ -66,7 +59,7 @@ def bucket_times(exchanged: Exchange, buckets: Buckets) -> BucketTimes:
     )
     instance, start_ns = instances[row], table.start_ns[row]
     is_known = (ready_ns != UNKNOWN) & (launched_ns != UNKNOWN)
-    said = np.array([*(call.nbytes for call in table.calls), UNKNOWN], dtype=np.int64)[table.call[row]]
+    said = values_at(np.array([call.nbytes for call in table.calls], dtype=np.int64), table.call[row])
     transferred = exchanged.transfers
     return BucketTimes(
         row=row,
@@ -75,12 +68,12 @@ def bucket_times(exchanged: Exchange, buckets: Buckets) -> BucketTimes:
         device=table.device[row],
         step=step,
         bucket=np.concatenate(buckets.number),
-        nbytes=np.where(said < 0, np.r_[transferred.nbytes, UNKNOWN][instance], said),
+        nbytes=np.where(said < 0, values_at(transferred.nbytes, instance), said),
         start_ns=start_ns,
         dur_ns=table.end_ns[row] - start_ns,
-        wait_ns=np.r_[transferred.wait_ns, UNKNOWN][exchanged.entry[row]],
-        transfer_ns=np.r_[transferred.transfer_ns, UNKNOWN][instance],
-        bound=np.r_[transferred.bound, False][instance],
+        wait_ns=values_at(transferred.wait_ns, exchanged.entry[row]),
+        transfer_ns=values_at(transferred.transfer_ns, instance),
+        bound=values_at(transferred.bound, instance, False),
         queued_ns=np.where(is_known, np.maximum(start_ns - np.maximum(ready_ns, launched_ns), 0), UNKNOWN),
         late_launch_ns=np.where(is_known, np.maximum(launched_ns - ready_ns, 0), UNKNOWN),
         exposed_ns=table.exposed_ns[row],

@@ -3,83 +3,67 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, natural
+from analyzers.arrays import UNKNOWN, values_at
 from analyzers.collectives import Exchange
 from analyzers.layers.bucket_columns import BucketTimes
 from analyzers.layers.ddp_buckets import Buckets, NamedBucket
 from analyzers.layers.strategies import HiddenBy, beside
 from analyzers.notices import Code, Notice
-from analyzers.rank import Breakdown, device_label
-from analyzers.ranks import RankIndex, RankNumber
+from analyzers.rank import Breakdown, Measured, device_labels
+from analyzers.ranks import RankNumber
+from analyzers.rows import instants, typed_rows
 from analyzers.statistics import Spread, row_columns, spreads
 
 
 def bucket_rows(exchanged: Exchange, buckets: Buckets, times: BucketTimes) -> list[BucketRow]:
     """Return a row for every reduction on every rank, by rank, step and order."""
-    last = np.cumsum([len(measured.reductions) for measured in exchanged.run.measured]).tolist()
+    last = np.cumsum([0, *(len(measured.reductions) for measured in exchanged.run.measured)]).tolist()
     return [
         row
-        for (index, number, measured), end in zip(exchanged.run.numbered(), last, strict=True)
-        for row in _of_rank(exchanged, buckets, times, (index, number, end - len(measured.reductions)))
+        for (_, number, measured), extent in zip(exchanged.run.numbered(), pairwise(last), strict=True)
+        if len(measured.reductions)
+        for row in _of_rank(exchanged, buckets, times.take(slice(*extent)), (number, measured))
     ]
 
 
 def _of_rank(
-    exchanged: Exchange, buckets: Buckets, times: BucketTimes, of: tuple[RankIndex, RankNumber, int]
-) -> Iterator[BucketRow]:
-    """Yield the rows of one rank: its index, its number, and where its reductions begin among all."""
-    index, number, first = of
-    measured = exchanged.run.measured[index]
+    exchanged: Exchange, buckets: Buckets, times: BucketTimes, of: tuple[RankNumber, Measured]
+) -> list[BucketRow]:
+    """Return the rows of one rank's reductions."""
+    number, measured = of
     reduced = measured.reductions
-    if not len(reduced):
-        return
     hidden = beside(measured, [buckets.layer(line.name) for line in measured.work.lines])
     exposed_of = _exposed_by_window(measured.windows)
     shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
-    for reduction, kernel in enumerate(reduced.kernel.tolist()):
-        at = first + reduction
-        instance, exposed_ns = int(times.instance[at]), int(times.exposed_ns[at])
-        device, step, bucket = device_label(int(times.device[at])), int(times.step[at]), int(times.bucket[at])
-        yield BucketRow(
-            rank=number,
-            device=device,
-            step=step,
-            backward_pass=int(reduced.pass_[reduction]),
-            bucket=natural(bucket),
-            collective=int(exchanged.index[instance]) if instance >= 0 else None,
-            bytes=natural(times.nbytes[at]),
-            parameters=_parameters(buckets, bucket),
-            layers=_layers(buckets, bucket),
-            ready_ns=_instant(int(reduced.ready_ns[reduction]), shift_ns),
-            launched_ns=_instant(int(reduced.launched_ns[reduction]), shift_ns),
-            start_ns=int(times.start_ns[at]) - shift_ns,
-            dur_ns=int(times.dur_ns[at]),
-            wait_ns=natural(times.wait_ns[at]),
-            transfer_ns=natural(times.transfer_ns[at]),
-            bound=bool(times.bound[at]),
-            queued_ns=natural(times.queued_ns[at]),
-            late_launch_ns=natural(times.late_launch_ns[at]),
-            overlapped_ns=int(times.dur_ns[at]) - exposed_ns,
-            exposed_ns=exposed_ns,
-            share_of_exposed=exposed_ns / window_exposed_ns
-            if (window_exposed_ns := exposed_of.get((device, step), 0))
-            else None,
-            hidden_by=hidden.of(kernel),
-        )
+    windows = zip(times.device.tolist(), times.step.tolist(), strict=True)
+    window_exposed_ns = np.array([exposed_of.get(window) or np.nan for window in windows])
+    return typed_rows(
+        BucketRow,
+        times,
+        device=device_labels(times.device),
+        backward_pass=reduced.pass_,
+        collective=values_at(exchanged.index, times.instance),
+        bytes=times.nbytes,
+        parameters=[_parameters(buckets, bucket) for bucket in times.bucket.tolist()],
+        layers=[_layers(buckets, bucket) for bucket in times.bucket.tolist()],
+        ready_ns=instants(reduced.ready_ns, shift_ns),
+        launched_ns=instants(reduced.launched_ns, shift_ns),
+        start_ns=times.start_ns - shift_ns,
+        overlapped_ns=times.overlapped_ns,
+        share_of_exposed=times.exposed_ns / window_exposed_ns,
+        hidden_by=[hidden.of(kernel) for kernel in reduced.kernel.tolist()],
+    )
 
 
-def _exposed_by_window(rows: Breakdown) -> dict[tuple[int | str, int], int]:
-    devices = [device_label(device) for device in rows.device.tolist()]
-    return dict(zip(zip(devices, rows.step.tolist(), strict=True), rows.exposed_comm_ns.tolist(), strict=True))
-
-
-def _instant(instant_ns: int, shift_ns: int) -> int | None:
-    return instant_ns - shift_ns if instant_ns != UNKNOWN else None
+def _exposed_by_window(rows: Breakdown) -> dict[tuple[int, int], int]:
+    windows = zip(rows.device.tolist(), rows.step.tolist(), strict=True)
+    return dict(zip(windows, rows.exposed_comm_ns.tolist(), strict=True))
 
 
 def _parameters(buckets: Buckets, number: int) -> list[str] | None:

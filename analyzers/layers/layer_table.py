@@ -13,7 +13,7 @@ from math import prod
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.arrays import UNKNOWN, Int64, none_if_negative
 from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Buckets, taken
 from analyzers.layers.strategies import PASSES
@@ -269,12 +269,13 @@ def _other_communication(windows: Windows, measured: Measured, buckets: Buckets,
             # DDP broadcasts buffers, and DataParallel parameters and inputs, before the forward.
             name, kind, backward = f"({purpose.label})", purpose.label, purpose == Purpose.GRADIENTS
         key = (Collective(int(comm.kind[row])).label, PASSES[backward], ahead)
+        size, waited_ns = none_if_negative(nbytes[row]), none_if_negative(wait_ns[row])
         # A copy between two devices is of both.
         for device, exposed_ns in ((comm.device, comm.exposed_ns), (comm.peer, comm.peer_exposed_ns)):
             lines = windows.get((int(device[row]), int(comm.window[row])))
             if lines is not None and (device is comm.device or device[row] != UNKNOWN):
                 entry = _line(lines, name, kind).comm.setdefault(key, _Sum())
-                entry.add(natural(nbytes[row]), int(comm.dur_ns[row]), int(exposed_ns[row]), natural(wait_ns[row]))
+                entry.add(size, int(comm.dur_ns[row]), int(exposed_ns[row]), waited_ns)
 
 
 _MIXED = " on some ranks, on others "

@@ -38,7 +38,7 @@ from analyzers.layers import (
     tensor_rows,
 )
 from analyzers.layers.strategies import AttentionRow, ExpertRow, attention_rows, expert_rows
-from analyzers.rank import Breakdown, Measured, RunSummary, joined
+from analyzers.rank import Breakdown, Measured, RunSummary
 from analyzers.reporting.measures import (
     Compute,
     IdleRows,
@@ -60,7 +60,7 @@ class Analyses:
         self.run = run
         self.manifest = run.manifest or Manifest()
         self.exchanged: Exchange = exchange(run, links or run.calibration)
-        self.rows: Breakdown = joined([measured.windows for measured in run.measured])
+        self.rows: Breakdown = Breakdown.joined([measured.windows for measured in run.measured])
 
     def column(self, column_of: Callable[[Measured], Int64]) -> Int64:
         """Join a column over all windows from each rank's."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from analyzers.arrays import natural
 from analyzers.collectives import traffic, unmatched_rows
-from analyzers.rank import NOT_KNOWN, RunSummary, device_label, summary_of
+from analyzers.rank import NOT_KNOWN, RunSummary, device_labels, summary_of
 from analyzers.ranks import RankIndex
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import REPORT_SCHEMA, Report, Window
@@ -16,7 +13,8 @@ from analyzers.reporting.measures import kernel_rows, region_rows, window_causes
 from analyzers.reporting.report_notices import notices_of
 from analyzers.reporting.run_facts import run_facts
 from analyzers.reporting.step_timeline import Timeline, timeline
-from analyzers.reporting.summary import EXPOSED, MEASURED, summary_of_report
+from analyzers.reporting.summary import summary_of_report
+from analyzers.rows import typed_rows
 from analyzers.run import Calibration, Run
 from analyzers.sections import later
 
@@ -71,17 +69,16 @@ def _timeline(analyses: Analyses) -> Timeline:
 
 def _windows(analyses: Analyses) -> list[Window]:
     rows, exchanged = analyses.rows, analyses.exchanged
-    names = ("rank", "step", "span_ns", *MEASURED)
-    columns: dict[str, list[Any]] = {name: getattr(rows, name).tolist() for name in names}
-    columns["device"] = [device_label(device) for device in rows.device.tolist()]
-    columns["start_ns"] = (rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns).tolist()
-    columns["overlap"] = [None if np.isnan(share) else share for share in rows.overlap.tolist()]
-    columns["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns).tolist()
-    columns |= {name: getattr(analyses.exposed, name).tolist() for name in (*EXPOSED, "unmatched_comm_ns")}
-    input_idle = analyses.column(lambda measured: measured.fetching.input_idle_ns)
-    columns["idle"] = window_causes(analyses.run.measured)
-    columns["input_idle_ns"] = [natural(ns) for ns in input_idle.tolist()]
-    contention = analyses.column(lambda measured: measured.cost.contention_ns)
-    columns["contention_ns"] = [ns if ns != NOT_KNOWN else None for ns in contention.tolist()]
-    ordered = [columns[name] for name in Window.__struct_fields__]
-    return [Window(*record) for record in zip(*ordered, strict=True)]
+    contention_ns = analyses.column(lambda measured: measured.cost.contention_ns)
+    return typed_rows(
+        Window,
+        rows,
+        device=device_labels(rows.device),
+        start_ns=rows.start_ns - exchanged.clocks.shift_ns(rows.rank) - exchanged.origin_ns,
+        overlap=rows.overlap,
+        packing_ns=analyses.column(lambda measured: measured.work.packing_ns),
+        idle=window_causes(analyses.run.measured),
+        input_idle_ns=analyses.column(lambda measured: measured.fetching.input_idle_ns),
+        contention_ns=[ns if ns != NOT_KNOWN else None for ns in contention_ns.tolist()],
+        **analyses.exposed.columns(),
+    )

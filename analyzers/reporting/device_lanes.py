@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, values_at
 from analyzers.collectives import Exchange, Lines, exchange, lines_of
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
@@ -34,6 +34,7 @@ from analyzers.ranks import MANY, RankIndex, RankNumber
 from analyzers.reporting.document import Report
 from analyzers.reporting.step_timeline import LaneName, lanes_of
 from analyzers.reprs import brief
+from analyzers.rows import labels
 from analyzers.run import hosts
 from analyzers.trace import Collective
 
@@ -191,25 +192,25 @@ def _causes_frame(lane: IdleTrack) -> pd.DataFrame:
     import pandas as pd
 
     names = [*lane.names, None]
-    labels = {
-        "cause": [Cause(cause).label for cause in lane.cause.tolist()],
-        "phase": [Phase(phase).label for phase in lane.phase.tolist()],
+    columns = {
+        "cause": labels(Cause, lane.cause),
+        "phase": labels(Phase, lane.phase),
         "name": [names[code] for code in lane.name.tolist()],
         "call": [names[code] for code in lane.call.tolist()],
     }
-    return pd.DataFrame({"lane": "idle_cause", **_span(lane), **labels})
+    return pd.DataFrame({"lane": "idle_cause", **_span(lane), **columns})
 
 
 def _kernels_frame(lane: KernelLane, layers: tuple[str, ...]) -> pd.DataFrame:
     import pandas as pd
 
     names = [*lane.names, None]
-    labels = {
+    columns = {
         "kernel": [names[code] for code in lane.name.tolist()],
         "operator": [names[code] for code in lane.operator.tolist()],
         "layer": [layers[code] for code in lane.layer.tolist()],
     }
-    return pd.DataFrame({"lane": "kernel", **_span(lane), **labels})
+    return pd.DataFrame({"lane": "kernel", **_span(lane), **columns})
 
 
 _Sources = tuple[Exchange, Buckets, Report, Lines]
@@ -275,7 +276,7 @@ def _collectives(sources: _Sources, index: RankIndex, device: int, shift_ns: int
     measured = exchanged.run.measured[index]
     comm, rows = measured.communication, exchanged.rows_of(index, device)
     kernels = rows - exchanged.first_row[index]
-    collective = np.r_[exchanged.index, -1][exchanged.matching.instance[rows]]
+    collective = values_at(exchanged.index, exchanged.matching.instance[rows])
     bucket = np.full(len(comm), -1, dtype=np.int64)
     bucket[measured.reductions.kernel] = named.number[index]
     matched = [report.collectives[number] if number >= 0 else None for number in collective.tolist()]

@@ -9,7 +9,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.collectives import Exchange, purposes
 from analyzers.layers import line_communication, pipeline_summaries
-from analyzers.rank import Breakdown, Cause, Measured, Purpose, RunSummary, Source, joined
+from analyzers.rank import Breakdown, Cause, Measured, Purpose, RunSummary, Source
 from analyzers.ranks import RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
@@ -97,7 +97,7 @@ def _idle_by_device(rows: Breakdown, measured: Sequence[Measured], in_full: Sequ
     and what was a pause there may be a wait for the host here.
     """
     ns = np.concatenate([one.idle.ns.sum(axis=2) for one in measured])
-    full_rows = joined([one.windows for one in in_full])
+    full_rows = Breakdown.joined([one.windows for one in in_full])
     full_ns = np.concatenate([one.idle.ns.sum(axis=2) for one in in_full])
     pauses = {place: pause_ns for place, (pause_ns,) in _medians(full_rows, full_ns[:, [Cause.KERNEL_GAP]])}
     devices = []

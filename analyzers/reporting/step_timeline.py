@@ -9,10 +9,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.collectives import Exchange, Lines, lines_of
 from analyzers.rank import CELLS, Purpose, cell_edges, device_label
 from analyzers.ranks import RankIndex
+from analyzers.rows import labels, typed_rows
 from analyzers.trace import GLOO_BACKEND, Collective
 
 
@@ -82,8 +83,7 @@ def _communication(exchanged: Exchange, index: RankIndex, window: int, bucket_of
     lines = lines_of(exchanged.matching.table)
     lane, labels = lanes_of(lines, of_table, comm.stream[kernels], is_cpu=bool(device < 0))
     for code, label in enumerate(labels):
-        of_lane = kernels[lane == code].tolist()
-        marks = [_mark(exchanged, index, kernel, (start_ns, end_ns), bucket_of) for kernel in of_lane]
+        marks = _marks(exchanged, index, kernels[lane == code], (start_ns, end_ns), bucket_of)
         yield Lane(str(label), "comm", _busy(marks, end_ns - start_ns), marks)
 
 
@@ -130,21 +130,21 @@ def _names(lines: Lines, lanes: Sequence[tuple[int, int]], is_cpu: bool) -> tupl
     return tuple(names)
 
 
-def _mark(
-    exchanged: Exchange, index: RankIndex, kernel: int, extent: tuple[int, int], bucket_of: Mapping[int, int]
-) -> Mark:
-    """Build the mark for one kernel, clipped to the window."""
-    comm, row = exchanged.run.measured[index].communication, int(exchanged.first_row[index]) + kernel
-    start_ns, end_ns = max(int(comm.start_ns[kernel]), extent[0]), min(int(comm.end_ns[kernel]), extent[1])
-    entry = int(exchanged.entry[row])
-    return Mark(
-        start_ns=start_ns - extent[0],
-        dur_ns=end_ns - start_ns,
-        wait_ns=natural(exchanged.transfers.wait_ns[entry]) if entry >= 0 else None,
-        bucket=bucket_of.get(row),
-        kind=Collective(int(comm.kind[kernel])).label,
-        purpose=Purpose(int(comm.purpose[kernel])).label,
-        resolved=bool(exchanged.is_resolved[row]),
+def _marks(
+    exchanged: Exchange, index: RankIndex, kernels: Int64, extent: tuple[int, int], bucket_of: Mapping[int, int]
+) -> list[Mark]:
+    """Return the marks of kernels, clipped to the window."""
+    comm, rows = exchanged.run.measured[index].communication, exchanged.first_row[index] + kernels
+    begin_ns, end_ns = np.maximum(comm.start_ns[kernels], extent[0]), np.minimum(comm.end_ns[kernels], extent[1])
+    return typed_rows(
+        Mark,
+        start_ns=begin_ns - extent[0],
+        dur_ns=end_ns - begin_ns,
+        wait_ns=exchanged.wait_ns(index)[kernels],
+        bucket=[bucket_of.get(row) for row in rows.tolist()],
+        kind=labels(Collective, comm.kind[kernels]),
+        purpose=labels(Purpose, comm.purpose[kernels]),
+        resolved=exchanged.is_resolved[rows],
     )
 
 

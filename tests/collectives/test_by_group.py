@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from analyzers.collectives import GroupWindow, exchange, group_rows
 from analyzers.collectives.by_group import spread
-from analyzers.rank import RunSummary, joined
+from analyzers.rank import Breakdown, RunSummary
 from analyzers.trace import Call, Collective, Group
 from tests.support.drawing import meet
 from tests.support.samples import REPORTED, reported
@@ -27,7 +27,7 @@ CALLS = {
 
 def lines(run: RunSummary) -> list[GroupWindow]:
     """The lines of a drawn run's first rank."""
-    windows = joined([measured.windows for measured in run.measured])
+    windows = Breakdown.joined([measured.windows for measured in run.measured])
     return [row for row in group_rows(exchange(run), windows) if row.rank == 0]
 
 

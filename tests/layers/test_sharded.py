@@ -29,7 +29,7 @@ def parts_of(*comm: str, compute: str, launch: str) -> list[tuple[int, ...]]:
     stood, late = queued(measured.communication), late_launch_ns(measured.communication)
     resolved = exchanged.is_resolved[: len(measured.communication)]
     found = causes(measured, exchanged.wait_ns(0), resolved, stood.ns, late)
-    columns = (found.wait_ns, found.queued_ns, found.late_ns, found.slow_ns, found.unknown_ns)
+    columns = tuple(found.columns().values())
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -57,7 +57,7 @@ def test_where_other_ranks_are_not_here_the_cause_is_unknown():
     measured, exchanged = run.measured[0], exchange(run)
     stood, late = queued(measured.communication), late_launch_ns(measured.communication)
     found = causes(measured, exchanged.wait_ns(0), exchanged.is_resolved, stood.ns, late)
-    assert (found.unknown_ns.tolist(), found.slow_ns.tolist()) == ([3], [0])
+    assert (found.exposed_unknown_ns.tolist(), found.exposed_slow_ns.tolist()) == ([3], [0])
 
 
 @settings(max_examples=60, deadline=None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from analyzers.notices import Code, Notice
-from analyzers.rank.columns.time_breakdown import joined
+from analyzers.rank import Breakdown
 from analyzers.rank.summary import summarize, with_lanes
 from analyzers.ranks import MANY
 from analyzers.reporting.build import report
@@ -28,7 +28,7 @@ from tracer.views.html import report_page as html
 from tracer.views.sections.overview import report_text
 from tracer.views.sections.ranks import folded
 
-ROWS = joined([each.windows for each in meet("..aa", "..aa").measured])
+ROWS = Breakdown.joined([each.windows for each in meet("..aa", "..aa").measured])
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
 from analyzers.intervals import EMPTY
 from analyzers.rank import Communication, Measured
 
@@ -38,14 +38,14 @@ class Queued:
 
 
 @dataclass(frozen=True, eq=False)
-class Causes:
+class Causes(Columns):
     """Exposed time of each row of a rank's communication in five parts that add up to it, ns."""
 
-    wait_ns: Int64
-    queued_ns: Int64
-    late_ns: Int64
-    slow_ns: Int64
-    unknown_ns: Int64
+    exposed_wait_ns: Int64
+    exposed_queued_ns: Int64
+    exposed_late_ns: Int64
+    exposed_slow_ns: Int64
+    exposed_unknown_ns: Int64
 
 
 def queued(comm: Communication) -> Queued:
@@ -65,7 +65,8 @@ def _communicators(comm: Communication) -> Int64:
     """Return a number for each row's communicator, -1 where no group is known."""
     groups = [call.group for call in comm.calls]
     numbers = {group: number for number, group in enumerate(dict.fromkeys(filter(None, groups)))}
-    return np.array([*(numbers[group] if group is not None else UNKNOWN for group in groups), UNKNOWN])[comm.call]
+    codes = np.array([UNKNOWN if group is None else numbers[group] for group in groups], dtype=np.int64)
+    return values_at(codes, comm.call)
 
 
 def _in_lane(comm: Communication, rows: Int64) -> tuple[Int64, Int64]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.arrays import UNKNOWN, Int64, none_if_negative
 from analyzers.collectives import Exchange
 from analyzers.layers.strategies.pipeline_replay import Action, dependencies, replay
 from analyzers.notices import Code, Notice
@@ -288,7 +288,7 @@ def _rows(
         yield PipelineRow(
             rank=member.rank,
             step=step,
-            stage=natural(stage),
+            stage=none_if_negative(stage),
             actions=[PipelineAction(ActionKind(kind).label, *more) for kind, *more in listed],
             bubble_ns=bubble_ns,
             schedule_ns=equal,

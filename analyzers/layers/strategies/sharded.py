@@ -7,17 +7,26 @@ Of each collective that FSDP calls: whose it is, was it prefetched, what hid it,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.arrays import Int64, values_at
 from analyzers.collectives import Exchange
-from analyzers.layers.strategies.exposed_causes import Causes, Queued, causes, late_launch_ns, queued
-from analyzers.layers.strategies.hidden_by import PASSES, Beside, HiddenBy, beside
-from analyzers.rank import FSDP, STRATEGIES, Communication, Measured, PackingPart, device_label, layer_name
+from analyzers.layers.strategies.exposed_causes import causes, late_launch_ns, queued
+from analyzers.layers.strategies.hidden_by import PASSES, HiddenBy, beside
+from analyzers.rank import (
+    FSDP,
+    STRATEGIES,
+    Communication,
+    Measured,
+    PackingPart,
+    device_label,
+    device_labels,
+    layer_name,
+)
 from analyzers.ranks import RankIndex, RankNumber
+from analyzers.rows import instants, labels, typed_rows
 from analyzers.trace import Collective
 
 # Kinds of collectives that FSDP calls.
@@ -89,69 +98,44 @@ def sharded_rows(exchanged: Exchange, name_of: Callable[[str], str]) -> ShardedR
     for index, number, measured in exchanged.run.numbered():
         rows = np.flatnonzero(measured.communication.strategy == STRATEGIES.index(FSDP))
         if len(rows):
-            looked_at = _looked_at(exchanged, index, measured, [name_of(line.name) for line in measured.work.lines])
-            collectives += [_row(exchanged, number, looked_at, row) for row in rows.tolist()]
+            collectives += _collectives(exchanged, index, rows, [name_of(line.name) for line in measured.work.lines])
         if len(rows) or len(measured.work.packed.of):
             modules += _modules(measured, number, rows)
     return ShardedRows(collectives, modules)
 
 
-@dataclass(frozen=True, eq=False)
-class _LookedAt:
-    """One rank's communication with what each row stood behind, and why it is exposed."""
-
-    comm: Communication
-    first: int
-    wait_ns: Int64
-    nbytes: Int64
-    queued: Queued
-    late_ns: Int64
-    causes: Causes
-    hidden: Beside
-
-
-def _looked_at(exchanged: Exchange, index: RankIndex, measured: Measured, names: list[str]) -> _LookedAt:
-    comm, first = measured.communication, int(exchanged.first_row[index])
+def _collectives(exchanged: Exchange, index: RankIndex, rows: Int64, names: list[str]) -> list[ShardedCollective]:
+    """Return some rows of a rank's communication with what each stood behind, and why it is exposed."""
+    number, measured = exchanged.run.ranks[index].rank, exchanged.run.measured[index]
+    comm, owned, first = measured.communication, measured.communication.owners, int(exchanged.first_row[index])
+    shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
     wait_ns, stood, late_ns = exchanged.wait_ns(index), queued(comm), late_launch_ns(comm)
     resolved = exchanged.is_resolved[first : first + len(comm)]
-    divided = causes(measured, wait_ns, resolved, stood.ns, late_ns)
-    nbytes = exchanged.nbytes(index)
-    return _LookedAt(comm, first, wait_ns, nbytes, stood, late_ns, divided, beside(measured, names))
-
-
-def _row(exchanged: Exchange, number: RankNumber, looked_at: _LookedAt, row: int) -> ShardedCollective:
-    comm, owned, why = looked_at.comm, looked_at.comm.owners, looked_at.causes
-    shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
-    instance = int(exchanged.matching.instance[looked_at.first + row])
-    kind, behind = Collective(int(comm.kind[row])), int(looked_at.queued.behind[row])
+    hidden, kinds = beside(measured, names), labels(Collective, comm.kind)
     # What reduces gradients is of the backward, whether a range says so or not.
-    backward = bool(owned.backward[row]) or kind != _GATHER
-    launched_ns, exposed_ns = int(comm.launched_ns[row]), int(comm.exposed_ns[row])
-    return ShardedCollective(
+    backward = owned.backward[rows] | (comm.kind[rows] != _GATHER)
+    return typed_rows(
+        ShardedCollective,
+        causes(measured, wait_ns, resolved, stood.ns, late_ns).take(rows),
         rank=number,
-        device=device_label(int(comm.device[row])),
-        step=natural(comm.window[row]),
-        module=_module(comm, row),
-        kind=kind.label,
-        direction=PASSES[backward],
-        collective=int(exchanged.index[instance]) if instance >= 0 else None,
-        bytes=natural(looked_at.nbytes[row]),
-        prefetched=None if owned.prefetched[row] < 0 else bool(owned.prefetched[row]),
-        launched_ns=launched_ns - shift_ns if launched_ns != UNKNOWN else None,
-        start_ns=int(comm.start_ns[row]) - shift_ns,
-        dur_ns=int(comm.dur_ns[row]),
-        wait_ns=natural(looked_at.wait_ns[row]),
-        queued_ns=natural(looked_at.queued.ns[row]),
-        queued_behind=Collective(int(comm.kind[behind])).label if behind >= 0 else None,
-        late_launch_ns=natural(looked_at.late_ns[row]),
-        overlapped_ns=int(comm.dur_ns[row]) - exposed_ns,
-        exposed_ns=exposed_ns,
-        exposed_wait_ns=int(why.wait_ns[row]),
-        exposed_queued_ns=int(why.queued_ns[row]),
-        exposed_late_ns=int(why.late_ns[row]),
-        exposed_slow_ns=int(why.slow_ns[row]),
-        exposed_unknown_ns=int(why.unknown_ns[row]),
-        hidden_by=looked_at.hidden.of(row),
+        device=device_labels(comm.device[rows]),
+        step=comm.window[rows],
+        module=[_module(comm, row) for row in rows.tolist()],
+        kind=[kinds[row] for row in rows.tolist()],
+        direction=[PASSES[is_backward] for is_backward in backward.tolist()],
+        collective=values_at(exchanged.index, exchanged.matching.instance[first + rows]),
+        bytes=exchanged.nbytes(index)[rows],
+        prefetched=owned.prefetched[rows],
+        launched_ns=instants(comm.launched_ns[rows], shift_ns),
+        start_ns=comm.start_ns[rows] - shift_ns,
+        dur_ns=comm.dur_ns[rows],
+        wait_ns=wait_ns[rows],
+        queued_ns=stood.ns[rows],
+        queued_behind=[kinds[row] if row >= 0 else None for row in stood.behind[rows].tolist()],
+        late_launch_ns=late_ns[rows],
+        overlapped_ns=(comm.dur_ns - comm.exposed_ns)[rows],
+        exposed_ns=comm.exposed_ns[rows],
+        hidden_by=[hidden.of(row) for row in rows.tolist()],
     )
 
 

@@ -6,7 +6,7 @@ module of each row), `calls` (the collective that a kernel carries out), `commun
 Decisions: docs/dev/decisions/rank.md
 """
 
-from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities, device_label
+from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities, device_label, device_labels
 from analyzers.rank.columns.attribution import OWN_LINES, Attribution, OtherLine, is_layer, layer_name
 from analyzers.rank.columns.attribution import attribution as attribute
 from analyzers.rank.columns.communication import Communication, rows_of_communication
@@ -19,7 +19,6 @@ from analyzers.rank.columns.time_breakdown import (
     breakdown,
     cell_edges,
     extents,
-    joined,
     occupancy,
 )
 from analyzers.rank.columns.windows import Steps, profiler_steps

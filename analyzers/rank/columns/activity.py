@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.intervals import EMPTY, Intervals, union_of
@@ -23,6 +24,11 @@ CPU_DEVICE = -2
 def device_label(device: int) -> int | str:
     """Return how every output calls a device: by its index, or `cpu`."""
     return "cpu" if device < 0 else device
+
+
+def device_labels(devices: NDArray[np.signedinteger]) -> list[int | str]:
+    """Return how every output calls each of several devices."""
+    return [device_label(device) for device in devices.tolist()]
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Columns, Int64
 from analyzers.intervals import Intervals
-from analyzers.rank.columns.activity import Activity, activities, device_label
+from analyzers.rank.columns.activity import Activity, activities, device_labels
 from analyzers.rank.columns.windows import Windows, profiler_steps, windows
 from analyzers.rank.kernels import Extents
 from analyzers.ranks import RankNumber
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Breakdown:
+class Breakdown(Columns):
     """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
 
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
@@ -56,19 +56,12 @@ class Breakdown:
 
     __repr__ = brief
 
-    def __len__(self) -> int:
-        return len(self.rank)
-
     @property
     def overlap(self) -> NDArray[np.float64]:
         """Return overlapped over all communication, NaN in windows without communication."""
         share = np.full(len(self), np.nan)
         np.divide(self.overlapped_comm_ns, self.comm_ns, out=share, where=self.comm_ns > 0)
         return share
-
-    def take(self, rows: NDArray[np.bool_] | Int64) -> Breakdown:
-        """Return the windows that a mask or an index selects."""
-        return Breakdown(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def by_device(self) -> Iterator[tuple[tuple[RankNumber, int], Int64]]:
         """Yield every rank and device in order, with its windows."""
@@ -83,7 +76,7 @@ class Breakdown:
         import pandas as pd  # a quarter of a second that reading alone need not wait
 
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        columns["device"] = [device_label(int(device)) for device in self.device]
+        columns["device"] = device_labels(self.device)
         return pd.DataFrame(columns).assign(overlap=self.overlap)
 
 
@@ -91,8 +84,8 @@ def breakdown(source: Run | RankTrace) -> Breakdown:
     """Return the breakdown of every window in a run, or in one rank."""
     if isinstance(source, RankTrace):
         steps = profiler_steps(source.timed)
-        return joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
-    return joined([breakdown(trace) for trace in source.ranks])
+        return Breakdown.joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
+    return Breakdown.joined([breakdown(trace) for trace in source.ranks])
 
 
 def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
@@ -120,13 +113,6 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
         idle_ns=span_ns - inside(compute | comm | copy),
         outside_ns=outside_ns,
         unmarked=np.full(count, tiles.unmarked),
-    )
-
-
-def joined(parts: Sequence[Breakdown]) -> Breakdown:
-    """Return several breakdowns as one, in their order."""
-    return Breakdown(
-        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Breakdown)}
     )
 
 

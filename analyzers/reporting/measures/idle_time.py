@@ -5,13 +5,14 @@ windows -> idle {input_ns, ...}; phases -> a row for each phase of each window; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, natural
-from analyzers.rank import Cause, Measured, Phase, device_label, joined
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.rank import Breakdown, Cause, Measured, Phase, device_label, device_labels
+from analyzers.rows import labels, typed_rows
 from analyzers.sections import Sectioned, later
 from analyzers.statistics import Spread, spreads
 
@@ -122,48 +123,44 @@ def idle_rows(measured: Sequence[Measured]) -> IdleRows:
     )
 
 
-def _phases(measured: Measured) -> Iterator[IdlePhase]:
+def _phases(measured: Measured) -> list[IdlePhase]:
     ns = measured.idle.ns
-    for window, phase in zip(*(index.tolist() for index in np.nonzero(ns.sum(axis=1))), strict=True):
-        yield IdlePhase(*_window(measured, window), Phase(phase).label, IdleCauses(*ns[window, :, phase].tolist()))
+    window, phase = np.nonzero(ns.sum(axis=1))
+    rows = measured.windows.take(window)
+    return typed_rows(
+        IdlePhase,
+        rank=rows.rank,
+        device=device_labels(rows.device),
+        step=rows.step,
+        phase=labels(Phase, phase),
+        idle=[IdleCauses(*causes) for causes in ns[window, :, phase].tolist()],
+    )
 
 
-def _window(measured: Measured, window: int) -> tuple[int, int | str, int]:
-    rows = measured.windows
-    return int(rows.rank[window]), device_label(int(rows.device[window])), int(rows.step[window])
-
-
-def _lines(rank: int, measured: Measured) -> Iterator[IdleLine]:
+def _lines(rank: int, measured: Measured) -> list[IdleLine]:
     lines = measured.idle.lines
-    columns = zip(lines.cause.tolist(), lines.phase.tolist(), lines.name, lines.call, strict=True)
-    for (cause, phase, name, call), ns, count in zip(columns, lines.ns.tolist(), lines.count.tolist(), strict=True):
-        yield IdleLine(rank, Cause(cause).label, Phase(phase).label, name or None, call or None, ns, count)
+    return typed_rows(
+        IdleLine,
+        rank=rank,
+        cause=labels(Cause, lines.cause),
+        phase=labels(Phase, lines.phase),
+        name=[name or None for name in lines.name],
+        call=[call or None for call in lines.call],
+        ns=lines.ns,
+        count=lines.count,
+    )
 
 
-def _synchronizing(rank: int, measured: Measured) -> Iterator[SynchronizingCall]:
+def _synchronizing(rank: int, measured: Measured) -> list[SynchronizingCall]:
     calls = measured.idle.synchronizations
-    for name, call, count, ns in zip(calls.name, calls.call, calls.count.tolist(), calls.ns.tolist(), strict=True):
-        yield SynchronizingCall(rank, name or None, call, count, ns)
+    names = [name or None for name in calls.name]
+    return typed_rows(SynchronizingCall, rank=rank, name=names, call=[*calls.call], count=calls.count, host_ns=calls.ns)
 
 
-def _launches(measured: Measured) -> Iterator[WindowLaunches]:
-    launching = measured.idle.launching
-    counts = (launching.launches, launching.operations, launching.shorter)
-    maybe = (launching.host_ns, launching.synchronizations, launching.waited_ns)
-    for window in range(len(measured.windows)):
-        launches, operations, shorter = (int(column[window]) for column in counts)
-        host_ns, synchronizations, waited_ns = (natural(column[window]) for column in maybe)
-        yield WindowLaunches(
-            *_window(measured, window),
-            launches=launches,
-            operations=operations,
-            shorter=shorter,
-            call_ns=natural(launching.call_ns[window]),
-            launching_ns=int(launching.launching_ns[window]),
-            host_ns=host_ns,
-            synchronizations=synchronizations,
-            waited_ns=waited_ns,
-        )
+def _launches(measured: Measured) -> list[WindowLaunches]:
+    rows = measured.windows
+    place = {"rank": rows.rank, "device": device_labels(rows.device), "step": rows.step}
+    return typed_rows(WindowLaunches, **place, **vars(measured.idle.launching))
 
 
 class DeviceInput(msgspec.Struct, frozen=True):
@@ -198,7 +195,7 @@ def input_summary(measured: Sequence[Measured]) -> Input | None:
     """Return what the loader takes in the full windows of all ranks; None where no trace shows one."""
     if not any(rank_measured.fetching.seen for rank_measured in measured):
         return None
-    rows = joined([rank_measured.windows for rank_measured in measured])
+    rows = Breakdown.joined([rank_measured.windows for rank_measured in measured])
     idle_ns = np.concatenate([rank_measured.fetching.input_idle_ns for rank_measured in measured])
     fetch_ns = np.concatenate([rank_measured.fetching.fetch_ns for rank_measured in measured])
     is_known = idle_ns != UNKNOWN

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from analyzers.arrays import natural
+from analyzers.arrays import none_if_negative
 from analyzers.notices import Code, Notice
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.rank.kernels import Precision, Ranked, Usage, peak_flops_per_s
@@ -63,7 +63,7 @@ def region_rows(run: RunSummary) -> list[RegionKernel]:
         RegionKernel(
             number,
             row.region,
-            natural(row.place),
+            none_if_negative(row.place),
             kernel.name,
             match[1] if (match := _FUSED.fullmatch(kernel.name)) is not None else None,
             *(kernel.kind, kernel.calls, kernel.total_ns, kernel.median_ns),

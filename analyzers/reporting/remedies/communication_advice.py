@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, natural
+from analyzers.arrays import UNKNOWN, Int64, none_if_negative
 from analyzers.layers import PASSES, BucketTimes
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.rank import Purpose
@@ -41,7 +41,7 @@ def _last_bucket(evidence: Evidence) -> Iterator[Advice]:
     if rows.overlapped_ns.sum() > 0.5 * rows.dur_ns.sum() or _is_queue(evidence):
         return  # where links are the limit, its bytes take as long in another bucket
     figure = evidence.typical_of(rows.window, _exposed_transfer(rows))
-    nbytes = natural(rows.nbytes[0])
+    nbytes = none_if_negative(rows.nbytes[0])
     is_small = (nbytes or 0) < SMALLEST_BYTES
     transfer_ns = float(np.median(np.maximum(rows.transfer_ns, 0)))
     if is_small or evidence.latency_ns is None or transfer_ns < ABOVE_LATENCY * evidence.latency_ns:
