@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask, joint
+from analyzers.arrays import Columns, Int64, Mask, joint
 from analyzers.segments import firsts
 
 # What one clock shows of one instant on two devices differs by.
@@ -25,7 +25,7 @@ FEWEST_STEPS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Kernels:
+class Kernels(Columns):
     """The kernels of one member in a group's order: columns of one length. `step` is -1 where it is not known.
 
     `signature` is what is known of the collective, as a code, `sequence` its number in the group where the trace has
@@ -50,9 +50,6 @@ class Kernels:
     of_pair: Int64 | None = None
     pairs: int = 1
 
-    def __len__(self) -> int:
-        return len(self.end_ns)
-
     @cached_property
     def pair(self) -> Int64:
         """Return which pair of members each row is of."""
@@ -63,12 +60,8 @@ class Kernels:
         first = firsts(self.pair, self.pairs)
         count = (first[1:] - first[:-1])[chosen]
         rows = np.arange(count.sum()) + np.repeat(first[chosen] - (np.cumsum(count) - count), count)
-        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
         pair = np.repeat(np.arange(len(chosen)), count)
-        return replace(self, **columns, of_pair=pair, pairs=len(chosen))
-
-
-_COLUMNS = ("end_ns", "dur_ns", "step", "sequence", "signature", "synchronizes", "complete", "sure")
+        return replace(self.take(rows), of_pair=pair, pairs=len(chosen))
 
 
 @dataclass(frozen=True)
@@ -85,19 +78,12 @@ class Offset:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(Columns):
     """Pairs of rows, and how far apart they end at some offset."""
 
     a: Int64
     b: Int64
     apart_ns: Int64
-
-    def take(self, rows: Mask | Int64) -> Pairs:
-        """Return the pairs that a mask or an index selects."""
-        return Pairs(self.a[rows], self.b[rows], self.apart_ns[rows])
-
-    def __len__(self) -> int:
-        return len(self.a)
 
 
 def agree(number_a: Int64, number_b: Int64) -> Mask:

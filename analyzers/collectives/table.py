@@ -15,22 +15,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct
 from analyzers.collectives.groups import SPLIT, Communicator, Grouping, Key, Member
 from analyzers.rank import Communication, RunSummary
 from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, Call, Collective, kind_of_kernel
 
 
 @dataclass(frozen=True, eq=False)
-class KernelTable:
-    """All communication of a run, a row each kernel or copy, rank by rank and by start.
-
-    `family` is the kind that the kernel's name tells, `said_kind` what its call says, -1 for nothing; `elements` and
-    `dtype` are -1 where they are unknown or may differ between members. `group` indexes `groups`, -1 for none; `place`
-    is the member's place in its group. `communicator` indexes `communicators`, the process groups, -1 for none that is
-    known; `strategy` indexes STRATEGIES. `is_copy` marks copies: from one device of a process to another, `peer`, or
-    what copy engines do for a collective.
-    """
+class KernelTable(Columns):
+    """All communication of a run, a row each kernel or copy, rank by rank and by start; -1 where unknown."""
 
     rank: Int64
     device: Int64
@@ -40,22 +33,22 @@ class KernelTable:
     step: Int64
     window: Int64
     sequence: Int64
-    family: Int64
+    family: Int64  # the kind that the kernel's name tells
     kind: Int64
-    said_kind: Int64
-    elements: Int64
-    dtype: Int64
-    call: Int64
-    group: Int64
-    place: Int64
-    communicator: Int64
-    strategy: Int64
+    said_kind: Int64  # the kind that the call says, -1 for nothing
+    elements: Int64  # -1 where members may differ, too
+    dtype: Int64  # as elements
+    call: Int64  # indexes `calls`
+    group: Int64  # indexes `groups`, -1 for none
+    place: Int64  # the member's place in its group
+    communicator: Int64  # indexes `communicators`, the process groups; -1 for none that is known
+    strategy: Int64  # indexes STRATEGIES
     calls: tuple[Call, ...]
     groups: tuple[Key, ...]
     communicators: tuple[Communicator, ...]
     names: NDArray[np.object_]
-    is_copy: Mask
-    peer: Int64
+    is_copy: Mask  # from one device of a process to another, or what copy engines do for a collective
+    peer: Int64  # the other device of a copy between two
     nbytes: Int64
     purpose: Int64
     exposed_ns: Int64
@@ -64,9 +57,6 @@ class KernelTable:
     busy_ns: Int64
     launched_ns: Int64
     input_ns: Int64
-
-    def __len__(self) -> int:
-        return len(self.rank)
 
     @cached_property
     def synchronizes(self) -> Mask:

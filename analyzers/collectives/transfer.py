@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, values_at
 from analyzers.collectives.clocks import Clocks
 from analyzers.collectives.matching import Matching
 from analyzers.trace import KINDS, Collective, bus_factor, itemsize, plausible_count
@@ -164,5 +164,4 @@ def is_resolved(matching: Matching) -> Mask:
     So it is for members of complete instances, and for copies between devices, which wait for nobody.
     """
     complete = ~matching.instances.partial
-    resolved: Mask = np.r_[complete, False][matching.instance] | matching.table.is_copy
-    return resolved
+    return values_at(complete, matching.instance, False) | matching.table.is_copy

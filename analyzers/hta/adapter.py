@@ -180,7 +180,5 @@ def _joins(events: Events, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[np
 
 def _iterations(events: Events, start_ns: Int64, on_device: NDArray[np.bool_], launch: Int64) -> Int64:
     """Return the profiler's step for every row, on a device the launch's; -1 for none."""
-    steps = profiler_steps(events)
-    numbers = np.r_[steps.number, UNKNOWN]
-    step_at_start = numbers[steps.index_at(start_ns)]
+    step_at_start = profiler_steps(events).number_at(start_ns)
     return np.where(on_device, np.where(launch >= 0, step_at_start[launch], UNKNOWN), step_at_start)

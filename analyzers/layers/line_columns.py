@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, values_at
 from analyzers.collectives import Exchange
 from analyzers.rank import Purpose, layer_name
 
 
 @dataclass(frozen=True, eq=False)
-class LineCommunication:
+class LineCommunication(Columns):
     """A row for each line, kind, pass and `prefetched` (-1: has no meaning) of each window; `wait_ns` -1 unknown.
 
     `window` numbers windows, -1 for what is in none; `line` indexes `lines`.
@@ -28,18 +28,10 @@ class LineCommunication:
     exposed_ns: Int64
     wait_ns: Int64
 
-    def __len__(self) -> int:
-        return len(self.window)
-
     @property
     def exposed_transfer_ns(self) -> Int64:
         """Return the exposed communication less its waiting; of what is unmatched none is known to be transfer."""
         return np.where(self.wait_ns >= 0, np.maximum(self.exposed_ns - self.wait_ns, 0), 0)
-
-    def take(self, rows: Mask) -> LineCommunication:
-        """Return the rows that a mask selects."""
-        columns = (self.kind[rows], self.backward[rows], self.prefetched[rows], self.exposed_ns[rows])
-        return LineCommunication(self.window[rows], self.line[rows], self.lines, *columns, self.wait_ns[rows])
 
 
 def line_communication(exchanged: Exchange) -> LineCommunication:
@@ -51,7 +43,7 @@ def line_communication(exchanged: Exchange) -> LineCommunication:
     rows, peers = np.flatnonzero(~reduced), np.flatnonzero(~reduced & (table.peer != UNKNOWN))
     row = np.r_[rows, peers]
     window = _windows(exchanged, row, np.r_[table.device[rows], table.peer[peers]])
-    wait_ns = np.r_[exchanged.transfers.wait_ns, UNKNOWN][exchanged.entry[row]]
+    wait_ns = values_at(exchanged.transfers.wait_ns, exchanged.entry[row])
     exposed_ns = np.r_[table.exposed_ns[rows], table.peer_exposed_ns[peers]]
     here = window >= 0
     facts = np.stack([window, owned.line[row], table.kind[row], owned.backward[row], owned.prefetched[row]])[:, here]
@@ -89,7 +81,7 @@ def _owned(exchanged: Exchange) -> _Owned:
     parts = [measured.communication.owners for measured in exchanged.run.measured]
     codes = [[lines.setdefault(layer_name(name), len(lines)) for name in part.modules] for part in parts]
     module = np.concatenate(
-        [np.array([*code, UNKNOWN], dtype=np.int64)[part.module] for code, part in zip(codes, parts, strict=True)]
+        [values_at(np.array(code, dtype=np.int64), part.module) for code, part in zip(codes, parts, strict=True)]
     )
     purpose = exchanged.matching.table.purpose
     backward = np.where(module >= 0, np.concatenate([part.backward for part in parts]), purpose == Purpose.GRADIENTS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, begins, distinct, first_of, places_since, rows_by
+from analyzers.arrays import UNKNOWN, Columns, Int64, begins, distinct, first_of, places_since, rows_by, values_at
 from analyzers.rank.columns import Attribution, Communication, profiler_steps
 from analyzers.rank.strategies import DDP, STRATEGIES, Purpose
 from analyzers.run import RankTrace
@@ -19,7 +19,7 @@ from analyzers.trace import ACCUMULATE, Category, Collective, Kind
 
 
 @dataclass(frozen=True, eq=False)
-class Reductions:
+class Reductions(Columns):
     """One row for each all-reduce of gradients launched in a step, by step and call.
 
     `kernel` is its row in the rank's communication, `pass_` counts backward passes within the step, `place` all-reduces
@@ -35,12 +35,9 @@ class Reductions:
     ready_ns: Int64
     launched_ns: Int64
 
-    def __len__(self) -> int:
-        return len(self.kernel)
-
 
 @dataclass(frozen=True, eq=False)
-class Gradients:
+class Gradients(Columns):
     """One row for each gradient taken in a step, in order.
 
     Its node's row among the rank's events, line, elements and shape (indexes `shapes`), and the reduction (a row of
@@ -55,9 +52,6 @@ class Gradients:
     shape: Int64
     shapes: tuple[tuple[int, ...], ...]
     reduction: Int64
-
-    def __len__(self) -> int:
-        return len(self.step)
 
     def by_reduction(self, count: int) -> list[list[int]]:
         """Return for each of `count` reductions the gradients (rows) that went with it, in order."""
@@ -109,7 +103,7 @@ def ready_at(trace: RankTrace, attribution: Attribution, threads: Int64, instant
         on_thread = order[by_thread.get(caller, order[:0])]
         last = np.searchsorted(ended[on_thread], instants_ns[asked], side="left") - 1
         ends = trace.timed.end_ns[rows[on_thread]]
-        ready[asked] = np.r_[ends, UNKNOWN][last]
+        ready[asked] = values_at(ends, last)
     return ready
 
 
@@ -118,14 +112,14 @@ def _gradients(trace: RankTrace, attribution: Attribution, calls: Int64, passes:
     steps = profiler_steps(events)
     rows = attribution.gradient_row
     taken_ns = events.start_ns[rows]
-    number = np.r_[steps.number, UNKNOWN][steps.index_at(taken_ns)]
+    number = steps.number_at(taken_ns)
     inside = number != UNKNOWN
     rows, taken_ns, number, line = rows[inside], taken_ns[inside], number[inside], attribution.gradient_line[inside]
     pass_ = attribution.pass_at(taken_ns)
     shape, shapes = _shapes(trace, attribution, rows)
     following = np.searchsorted(events.start_ns[calls], taken_ns) if len(calls) else np.zeros(len(rows), dtype=np.int64)
     reduction = np.where(following < len(calls), following, UNKNOWN)
-    same = (reduction >= 0) & (np.r_[passes, UNKNOWN][reduction] == pass_) & (np.r_[step, UNKNOWN][reduction] == number)
+    same = (reduction >= 0) & (values_at(passes, reduction) == pass_) & (values_at(step, reduction) == number)
     return Gradients(
         row=rows,
         step=number,

@@ -178,9 +178,7 @@ def _device(
 def _steps_of(events: Events, operator: str) -> Int64:
     """Return the step for each run of an operator."""
     rows = np.flatnonzero((events.category == Category.OPERATOR) & (events.named(operator)))
-    steps = profiler_steps(events)
-    number: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(events.start_ns[rows])]
-    return number
+    return profiler_steps(events).number_at(events.start_ns[rows])
 
 
 @dataclass(frozen=True, eq=False)

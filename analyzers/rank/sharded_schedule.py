@@ -18,7 +18,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, begins, values_at
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank.columns import (
     Activity,
@@ -79,7 +79,7 @@ class ShardedSchedule:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kernels:
+class _Kernels(Columns):
     """What FSDP2 and the model run on one device, in the order of the host: rows of the trace, and whose they are.
 
     `asked_ns` is when the host launched each, on the clock of the window whose host is known, and `step` the profiler's
@@ -96,13 +96,9 @@ class _Kernels:
     module: Int64
     computes: Mask
 
-    def chosen(self, rows: Int64 | Mask) -> _Kernels:
-        """Return some of them, in this order."""
-        return _Kernels(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-
 
 @dataclass(frozen=True, eq=False)
-class _Calls:
+class _Calls(Columns):
     """FSDP2's collectives, in the order of the host: which of the rank's communication each is, and for which module.
 
     `launched_ns` is on the clock of the kernels, `asked_ns` on that of the window whose host is known.
@@ -116,13 +112,9 @@ class _Calls:
     launched_ns: Int64
     step: Int64
 
-    def chosen(self, rows: Int64 | Mask) -> _Calls:
-        """Return some of them, in this order."""
-        return _Calls(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
-
     def of(self, kind: Collective) -> _Calls:
         """Return those of one kind."""
-        return self.chosen(self.kind == kind)
+        return self.take(self.kind == kind)
 
 
 def sharded_schedule_of(
@@ -144,7 +136,7 @@ def sharded_schedule_of(
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
         step = int(rows.step[tile])
-        ops = _ops(kernels.chosen(kernels.step == step), calls.chosen(calls.step == step), spans)
+        ops = _ops(kernels.take(kernels.step == step), calls.take(calls.step == step), spans)
         if ops is not None:
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
             window = {name: getattr(rows, name)[tile : tile + 1] for name in ("step", "start_ns", "span_ns")}
@@ -183,11 +175,11 @@ def _calls(trace: RankTrace, activity: Activity, comm: Communication, modules: t
     called = (comm.strategy == STRATEGIES.index(FSDP)) & (comm.device == activity.device) & (asked_ns != UNKNOWN)
     row = np.flatnonzero(called)[np.argsort(asked_ns[called], kind="stable")]
     code_of = {name: code for code, name in enumerate(modules)}
-    codes = np.array([*(code_of.get(name, UNKNOWN) for name in comm.owners.modules), UNKNOWN], dtype=np.int64)
+    codes = np.array([code_of.get(name, UNKNOWN) for name in comm.owners.modules], dtype=np.int64)
     return _Calls(
         row=row,
         kind=comm.kind[row].astype(np.int64),
-        module=codes[comm.owners.module[row]],
+        module=values_at(codes, comm.owners.module[row]),
         backward=comm.owners.backward[row].astype(np.int64),
         asked_ns=asked_ns[row],
         launched_ns=comm.launched_ns[row],
@@ -196,14 +188,12 @@ def _calls(trace: RankTrace, activity: Activity, comm: Communication, modules: t
 
 
 def _steps_at(trace: RankTrace, asked_ns: Int64) -> Int64:
-    steps = profiler_steps(trace.events)
-    number: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(asked_ns)]
-    return number
+    return profiler_steps(trace.events).number_at(asked_ns)
 
 
 def _device(activity: Activity, kernels: _Kernels, ends_ns: Int64) -> DeviceWork:
     """Return how far the work of the stream that computes has come."""
-    on_stream = kernels.chosen(kernels.computes)
+    on_stream = kernels.take(kernels.computes)
     order = np.argsort(on_stream.start_ns, kind="stable")
     start_ns, ends_ns = on_stream.start_ns[order], np.sort(ends_ns)
     busy = union_of(start_ns, on_stream.end_ns[order])
@@ -238,7 +228,7 @@ class _Runs:
 def _ops(kernels: _Kernels, calls: _Calls, spans: dict[PackingPart, Intervals]) -> _Ops | None:
     """Return the ops of one step; None where its collectives are not those that FSDP2's ranges copy for."""
     gathers, reduces = calls.of(Collective.ALL_GATHER), calls.of(Collective.REDUCE_SCATTER)
-    computing = kernels.chosen(kernels.computes)
+    computing = kernels.take(kernels.computes)
     outs, ins = _runs(computing, PackingPart.COPY_OUT), _runs(computing, PackingPart.REDUCE)
     of_out = _partners(outs, gathers)
     if of_out is None or _partners(ins, reduces) is None or len(outs.module) + len(ins.module) != len(calls.row):
@@ -311,20 +301,20 @@ def _partners(runs: _Runs, calls: _Calls) -> Int64 | None:
 def _spent_ns(spans: Intervals, asked_ns: Int64) -> Int64:
     """Return how long each span that a launch lies in is; 0 where it lies in none."""
     at = np.searchsorted(spans.start, asked_ns, side="right") - 1
-    inside = (at >= 0) & (asked_ns < np.r_[spans.end, 0][at])
-    return np.where(inside, np.r_[spans.end - spans.start, 0][at], 0)
+    inside = (at >= 0) & (asked_ns < values_at(spans.end, at, 0))
+    return np.where(inside, values_at(spans.end - spans.start, at, 0), 0)
 
 
 def _copied_in_ns(kernels: _Kernels, gathers: _Calls) -> Int64:
     """Return how long copies into each all-gather take, beside compute."""
-    copies = kernels.chosen((kernels.part == PackingPart.COPY_IN) & ~kernels.computes)
+    copies = kernels.take((kernels.part == PackingPart.COPY_IN) & ~kernels.computes)
     gather = np.searchsorted(gathers.asked_ns, copies.asked_ns)
     return _added(copies, gather, len(gathers.row))
 
 
 def _following_ns(kernels: _Kernels, reduces: _Calls) -> Int64:
     """Return how long what follows each reduction on its stream takes."""
-    following = kernels.chosen((kernels.part == PackingPart.REDUCE) & ~kernels.computes)
+    following = kernels.take((kernels.part == PackingPart.REDUCE) & ~kernels.computes)
     return _added(following, np.searchsorted(reduces.asked_ns, following.asked_ns, side="right") - 1, len(reduces.row))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, values_at
 from analyzers.run.partners import Partners
 from analyzers.trace import LIGHT_STEP, STEP, Category, Events
 
@@ -29,7 +29,7 @@ def estimated_launches(full: Events, light: Events, joined: Partners) -> Int64:
     partner = _partner(light, joined)
     rows, before, _ = _neighbors(light, partner)
     alone = partner[rows] == UNKNOWN
-    lead_ns[rows[alone]] = np.r_[lead_ns, UNKNOWN][before[alone]]
+    lead_ns[rows[alone]] = values_at(lead_ns, before[alone])
     return np.where(lead_ns == UNKNOWN, UNKNOWN, light.start_ns - lead_ns)
 
 
@@ -40,10 +40,9 @@ def launches_in_full(full: Events, light: Events, joined: Partners, launched_ns:
     the former; of the latter where it is of a later step, which by the light window's marks had begun when they were
     launched there (`launched_ns`), or where none is before them. UNKNOWN on streams without partners.
     """
-    ordered, before, behind = _neighbors(light, _partner(light, joined))
-    partner = np.r_[_partner(light, joined), UNKNOWN]
-    launch = np.r_[full.launched_ns, UNKNOWN]
-    earlier, later = launch[partner[before]], launch[partner[behind]]
+    partner = _partner(light, joined)
+    ordered, before, behind = _neighbors(light, partner)
+    earlier, later = (values_at(full.launched_ns, values_at(partner, neighbors)) for neighbors in (before, behind))
     begun = _begun(full, light, earlier, later, launched_ns[ordered])
     chosen = np.where((before == UNKNOWN) | begun, later, earlier)
     launches = np.full(len(light), UNKNOWN, dtype=np.int64)
@@ -86,5 +85,5 @@ def _neighbors(light: Events, partner: Int64) -> tuple[Int64, Int64, Int64]:
     for index, exists in ((before, before >= 0), (behind, behind < len(rows))):
         at = np.where(exists, index, 0)
         same = exists & (stream[at] == stream) & (device[at] == device) if len(rows) else exists
-        nearest.append(np.where(same, np.r_[rows, UNKNOWN][np.where(same, index, -1)], UNKNOWN))
+        nearest.append(values_at(rows, np.where(same, index, UNKNOWN)))
     return rows, nearest[0], nearest[1]

@@ -72,14 +72,13 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
     behind = len(full) + np.arange(len(only_light))
     named = replace(full, names=names.names)
     more = _by_name_alone(named, light.take(only_light), names.light[only_light])
-    longer = named.followed_by(
-        replace(
-            more,
-            start_ns=np.full(len(more), full.start_ns.min()),
-            launched_ns=launches_in_full(full, light, joined, launched_ns, only_light),
-        )
+    more_in_full = replace(
+        more,
+        start_ns=np.full(len(more), full.start_ns.min()),
+        launched_ns=launches_in_full(full, light, joined, launched_ns, only_light),
     )
-    return Joined(_absent(longer, behind), replace(timed, names=names.names).followed_by(more), joining)
+    longer = Events.joined([named, more_in_full])
+    return Joined(_absent(longer, behind), Events.joined([replace(timed, names=names.names), more]), joining)
 
 
 def _reason(full: Events, light: Events, names: Names, window: str) -> str:

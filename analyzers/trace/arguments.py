@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, values_at
 from analyzers.trace.collective_calls import Call, Group, Inputs, kind_of_call
 from analyzers.trace.libraries import RANGES, SIZED_BY, SPANS
 from analyzers.trace.libraries import Collective as Kind
@@ -273,14 +273,13 @@ class CallColumns:
             "inputs": [self._shapes[texts] for texts in other._shapes],
             "grid": [self._grids[texts] for texts in other._grids],
         }
-        # The last entry is for rows without one: UNKNOWN counts from the end.
-        return {name: np.array([*of, UNKNOWN], dtype=np.int64)[columns[name]] for name, of in codes.items()}
+        return {name: values_at(np.array(of, dtype=np.int64), columns[name]) for name, of in codes.items()}
 
     def same_grids(self, code: Int64) -> Int64:
         """Return one code for one grid and block, however their numbers are spaced."""
         codes = Codes[tuple[bytes, ...]]()
         renumbered = [codes[tuple(text.translate(None, b" \t\r\n") for text in texts)] for texts in self._grids]
-        return np.array([*renumbered, UNKNOWN], dtype=np.int64)[code]
+        return values_at(np.array(renumbered, dtype=np.int64), code)
 
     def _code(self, args: Args) -> int:
         code = self._calls[call_key(args)]
@@ -294,7 +293,7 @@ class CallColumns:
         kept = [call for call in calls if call is not None]
         renumbered = np.cumsum([call is not None for call in calls], dtype=np.int64) - 1
         renumbered[[call is None for call in calls]] = UNKNOWN
-        return np.r_[renumbered, UNKNOWN][code].astype(np.int32), tuple(kept)
+        return values_at(renumbered, code).astype(np.int32), tuple(kept)
 
     @property
     def shapes(self) -> tuple[Inputs, ...]:

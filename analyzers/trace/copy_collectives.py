@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find, rows_by
+from analyzers.arrays import UNKNOWN, Int64, Mask, find, rows_by, values_at
 from analyzers.trace.collective_calls import kind_of_call
 from analyzers.trace.events import Events
 from analyzers.trace.kernel_names import Category, Kind, path_of
@@ -74,7 +74,7 @@ def _launches(events: Events, rows: Int64) -> Int64:
     calls = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
     calls = calls[np.lexsort((events.start_ns[calls], events.correlation[calls]))]
     index = find(events.correlation[calls], events.correlation[rows])
-    return np.where(index >= 0, np.r_[calls, UNKNOWN][index], UNKNOWN)
+    return values_at(calls, index)
 
 
 def _outermost(events: Events, calls: Int64, launches: Int64) -> Int64:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, find, sorted_set
+from analyzers.arrays import UNKNOWN, Columns, Int64, find, sorted_set
 from analyzers.reprs import brief
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import Call, Inputs
@@ -22,7 +22,7 @@ from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
 
 
 @dataclass(frozen=True, eq=False)
-class Syncs:
+class Syncs(Columns):
     """One row a synchronization, -1 where it does not say; columns as those of Events.
 
     `wait_on_stream` is the stream that was waited for, `wait_on_record` the correlation of the `cudaEventRecord` there.
@@ -38,9 +38,6 @@ class Syncs:
     stream: Int64
     wait_on_stream: Int64
     wait_on_record: Int64
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
 
 
 def said(rows: Sequence[Args], processes: Int64) -> dict[str, Int64]:
@@ -58,7 +55,7 @@ NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Sync
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class Events(Columns):
     """The rows of one trace file as columns of one length; -1 where a row does not have the value.
 
     `name` indexes `names`. `thread` is the host thread (rows of the host), `device` the device (rows of a device),
@@ -98,9 +95,6 @@ class Events:
 
     __repr__ = brief
 
-    def __len__(self) -> int:
-        return len(self.start_ns)
-
     @cached_property
     def end_ns(self) -> Int64:
         """Return the end of every row, half-open."""
@@ -137,21 +131,9 @@ class Events:
         first = np.r_[0, np.cumsum(np.bincount(place_of_row, minlength=len(codes)))]
         return [self.names[code] for code in codes], np.argsort(place_of_row, kind="stable"), first
 
-    def take(self, rows: NDArray[Any]) -> Events:
-        """Return the rows that a mask or an index selects, with names kept as they are."""
-        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
-        return replace(self, **columns)
-
     def with_syncs(self, syncs: Syncs) -> Events:
         """Return the same rows beside other synchronizations."""
         return replace(self, syncs=syncs)
-
-    def followed_by(self, more: Events) -> Events:
-        """Return these rows and behind them others, whose codes are of the same names, calls and shapes."""
-        columns: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(more, name)]) for name in _COLUMNS
-        }
-        return replace(self, **columns)
 
 
 def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
@@ -163,10 +145,3 @@ def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64
     correlations = correlation[calls]
     index = find(correlations, correlation)
     return np.where(index >= 0, start_ns[calls[index]], UNKNOWN)
-
-
-_COLUMNS = (
-    *("category", "kind", "name", "start_ns", "dur_ns", "thread"),
-    *("device", "peer", "stream", "correlation", "nbytes", "external", "sequence", "call", "inputs"),
-    *("forward", "forward_thread", "grid", "launched_ns", "position"),
-)

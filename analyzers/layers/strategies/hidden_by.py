@@ -47,6 +47,5 @@ def beside(measured: Measured, names: Sequence[str]) -> Beside:
     """Return what hid one rank's communication, under the names that its lines have in the report."""
     parts = measured.work.beside
     order = np.argsort(parts.of, kind="stable")
-    ordered = Parts(parts.of[order], parts.line[order], parts.backward[order], parts.ns[order])
-    first = np.searchsorted(ordered.of, np.arange(len(measured.communication) + 1))
-    return Beside(ordered, first, names)
+    first = np.searchsorted(parts.of[order], np.arange(len(measured.communication) + 1))
+    return Beside(parts.take(order), first, names)

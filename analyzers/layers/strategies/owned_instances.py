@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, values_at
 from analyzers.collectives import Exchange
 from analyzers.rank import layer_name
 
@@ -80,7 +80,7 @@ def _columns(exchanged: Exchange) -> tuple[list[str], Int64, Mask, Mask]:
     for measured in exchanged.run.measured:
         comm = measured.communication
         names = [codes.setdefault(layer_name(name), len(codes)) for name in comm.owners.modules]
-        module.append(np.array([*names, UNKNOWN], dtype=np.int64)[comm.owners.module])
+        module.append(values_at(np.array(names, dtype=np.int64), comm.owners.module))
         backward.append(comm.owners.backward)
         recomputed.append(comm.recomputed)
     return [*codes], np.concatenate(module), np.concatenate(backward), np.concatenate(recomputed)

@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, find, places_since, rows_by, sorted_set
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, find, places_since, rows_by, sorted_set, values_at
 from analyzers.rank.host import REGION, Autograd, Host, Places, Source, Spans, autograd, forwards
 from analyzers.rank.strategies import GRAPH_LAUNCH, SPREADING, Launches, Purpose, packing
 from analyzers.run import RankTrace
@@ -106,7 +106,7 @@ class Attribution:
     def calling(self, rows: Int64) -> tuple[Int64, Mask]:
         """Return for rows of communication the module (its line) that calls, -1 for none, and whether backward does."""
         index = find(self.comm_row, rows)
-        line, backward = np.r_[self.comm_line, UNKNOWN][index], np.r_[self.comm_backward, False][index]
+        line, backward = values_at(self.comm_line, index), values_at(self.comm_backward, index, False)
         is_module = (line >= len(OtherLine)) & (self.source in (Source.MODULES, Source.FSDP))
         # A compiled region is one whatever other ranges there are.
         is_module |= np.array([*(one.type == REGION for one in self.lines), False], dtype=bool)[line]
@@ -114,8 +114,7 @@ class Attribution:
 
     def recomputes(self, rows: Int64) -> Mask:
         """Whether a forward that the backward runs again calls for rows of communication."""
-        recomputed: Mask = np.r_[self.comm_recomputed, False][find(self.comm_row, rows)]
-        return recomputed
+        return values_at(self.comm_recomputed, find(self.comm_row, rows), False)
 
 
 def attribution(trace: RankTrace) -> Attribution:
@@ -213,23 +212,23 @@ class _Attributing:
         host, nodes = self.host, self.nodes
         places = host.places(launches)
         node, inner = self.node_spans.around(places), self.ranges.around(places)
-        started = np.r_[self.ranges.start_ns, np.iinfo(np.int64).min][inner]
-        by_node = (node >= 0) & (np.r_[self.node_spans.start_ns, 0][node] >= started)
-        makers = host.places(np.r_[nodes.maker, UNKNOWN][node])
+        started = values_at(self.ranges.start_ns, inner, np.iinfo(np.int64).min)
+        by_node = (node >= 0) & (values_at(self.node_spans.start_ns, node, 0) >= started)
+        makers = host.places(values_at(nodes.maker, node))
         line = self._at(
             Places(
                 np.where(by_node, makers.thread, places.thread), np.where(by_node, makers.instant_ns, places.instant_ns)
             )
         )
-        replica = np.r_[self._replica_nodes(), UNKNOWN][node]
+        replica = values_at(self._replica_nodes(), node)
         return np.where(by_node & (replica >= 0), replica, line), node >= 0
 
     def _recomputed(self, launches: Int64) -> Mask:
         """Whether a module's forward holds launches inside a node of the backward."""
         places = self.host.places(launches)
         node, inner = self.node_spans.around(places), self.ranges.around(places)
-        began = np.r_[self.node_spans.start_ns, 0][node]
-        recomputed: Mask = (node >= 0) & (inner >= 0) & (np.r_[self.ranges.start_ns, 0][inner] > began)
+        began = values_at(self.node_spans.start_ns, node, 0)
+        recomputed: Mask = (node >= 0) & (inner >= 0) & (values_at(self.ranges.start_ns, inner, 0) > began)
         return recomputed
 
     def _replica_nodes(self) -> Int64:
@@ -317,7 +316,7 @@ class _Attributing:
         number = np.empty(len(rows), dtype=np.int64)
         number[order] = position
         codes = np.array([self.lines.code(Module(f"CUDA graph {k}", "CUDA graph")) for k in range(position.max() + 1)])
-        return np.where(graphs, np.r_[codes, UNKNOWN][np.r_[number, UNKNOWN][find(rows, launches)]], line)
+        return np.where(graphs, values_at(codes, values_at(number, find(rows, launches))), line)
 
 
 class _Lines:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
 from analyzers.intervals import Intervals
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity
 from analyzers.rank.columns.attribution import Attribution
@@ -43,54 +43,40 @@ from analyzers.trace import (
 
 
 @dataclass(frozen=True, eq=False)
-class Communication:
-    """The communication of one rank's devices, a row each kernel or copy, by start; names dictionary-encoded.
-
-    `kind` is a Collective; `call` indexes `calls`, -1 where nothing tells of the call. `step` is the profiler's step
-    that holds the launch, -1 for none, and `window` the same, but 0 where the device has no other window. `exposed_ns`
-    is what no compute of the device covers, `peer_exposed_ns` the same for a copy's other device. `computed_ns` is the
-    end of the device's last compute before the start, `busy_ns` how long it had computed by then in all, `launched_ns`
-    the start of the host call, `input_ns` how long the host fetched input since the launch before, `called` the row of
-    PyTorch's call among the rank's events; -1 where unknown. `nbytes` are those of a copy. `strategy` indexes
-    STRATEGIES, -1 where none is known to call; `owners` are the modules that rows are for; `recomputed`: a forward
-    calls that the backward runs again. `replayed` rows were launched by a CUDA graph, `is_library` ones are kernels of
-    other libraries than NCCL. `matmul_ns` is how long the matrix products beside a collective of activations ran, -1
-    for other rows; `pipelined` counts calls that are both.
-    """
+class Communication(Columns):
+    """The communication of one rank's devices, a row each kernel or copy, by start; -1 where unknown."""
 
     device: NDArray[np.int32]
-    peer: NDArray[np.int32]
+    peer: NDArray[np.int32]  # a copy's other device
     stream: Int64
     correlation: Int64
     start_ns: Int64
     dur_ns: Int64
-    name: NDArray[np.int32]
+    name: NDArray[np.int32]  # indexes `names`
     names: tuple[str, ...]
-    kind: NDArray[np.int8]
-    call: NDArray[np.int32]
+    kind: NDArray[np.int8]  # a Collective
+    call: NDArray[np.int32]  # indexes `calls`, -1 where nothing tells of the call
     calls: tuple[Call, ...]
     sequence: Int64
-    step: Int64
-    window: Int64
+    step: Int64  # the profiler's step that holds the launch, -1 for none
+    window: Int64  # the same, but 0 where the device has no other window
     purpose: NDArray[np.int8]
-    strategy: NDArray[np.int8]
-    owners: Owners
-    recomputed: Mask
-    nbytes: Int64
-    exposed_ns: Int64
-    peer_exposed_ns: Int64
-    computed_ns: Int64
-    busy_ns: Int64
-    launched_ns: Int64
-    input_ns: Int64
-    called: Int64
-    replayed: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    is_library: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    strategy: NDArray[np.int8]  # indexes STRATEGIES, -1 where none is known to call
+    owners: Owners  # the modules that rows are for
+    recomputed: Mask  # a forward calls that the backward runs again
+    nbytes: Int64  # of a copy
+    exposed_ns: Int64  # what no compute of the device covers
+    peer_exposed_ns: Int64  # the same for a copy's other device
+    computed_ns: Int64  # the end of the device's last compute before the start
+    busy_ns: Int64  # how long the device had computed by then in all
+    launched_ns: Int64  # the start of the host call
+    input_ns: Int64  # how long the host fetched input since the launch before
+    called: Int64  # the row of PyTorch's call among the rank's events
+    replayed: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # launched by a CUDA graph
+    is_library: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # kernels of other libraries than NCCL
+    # How long the matrix products beside a collective of activations ran, -1 for other rows.
     matmul_ns: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    pipelined: int = 0
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
+    pipelined: int = 0  # calls that are both product and collective
 
     @property
     def end_ns(self) -> Int64:
@@ -260,7 +246,7 @@ def _kinds_of_copies(host: Host, launches: Int64) -> Int64:
 def _called(host: Host, launches: Int64) -> Int64:
     """Return the outermost operator that records a collective around each launch, else the launch; -1 for none."""
     operators = host.named(C10D, "record_param_comms", NCCL)
-    outermost: Int64 = np.r_[operators, UNKNOWN][host.spans(operators).outermost(host.places(launches))]
+    outermost = values_at(operators, host.spans(operators).outermost(host.places(launches)))
     return np.where(outermost >= 0, outermost, launches)
 
 
@@ -273,8 +259,7 @@ def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
 def _steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
     """Return each row's step by its launch, on a CPU run by its start."""
     instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
-    step: Int64 = np.r_[steps.number, UNKNOWN][steps.index_at(instant)]
-    return step
+    return steps.number_at(instant)
 
 
 def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:

@@ -13,7 +13,18 @@ from typing import Literal
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since, rows_by, sorted_set
+from analyzers.arrays import (
+    UNKNOWN,
+    Columns,
+    Int64,
+    Mask,
+    begins,
+    distinct,
+    places_since,
+    rows_by,
+    sorted_set,
+    values_at,
+)
 from analyzers.intervals import Intervals, crossings, owned, union_of
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
@@ -27,16 +38,13 @@ from analyzers.trace import Category, Events, Kind, Module
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
+class Parts(Columns):
     """Lengths of time by line: `of` is what they are parts of (a window, a kernel), `backward` which pass; ns."""
 
     of: Int64
     line: Int64
     backward: Mask
     ns: Int64
-
-    def __len__(self) -> int:
-        return len(self.of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +65,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedModules:
+class PackedModules(Columns):
     """FSDP's packing on a rank's devices: `of` a window, for a module (indexes `modules`, -1), by PackingPart; ns.
 
     An instant that two kernels cover is the earlier-started's, so that a window's parts add up to their union.
@@ -68,9 +76,6 @@ class PackedModules:
     part: Int64
     ns: Int64
     modules: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +212,7 @@ def _ran_itself(trace: RankTrace, activity: Activity, attribution: Attribution, 
         name=np.full(len(row), UNKNOWN),
         launch=row,
         operator=row,
-        counted=np.r_[counted.row, UNKNOWN][around],
+        counted=values_at(counted.row, around),
         line=attribution.line[np.searchsorted(attribution.rows, row)],
         region=np.full(len(row), UNKNOWN),
         place=np.full(len(row), UNKNOWN),
@@ -298,10 +303,4 @@ def _summed(whole: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
 
 def _joined(parts: Sequence[Parts]) -> Parts:
     none = np.zeros(0, dtype=np.int64)
-    whole = [Parts(none, none, none.astype(bool), none), *parts]
-    return Parts(
-        np.concatenate([part.of for part in whole]),
-        np.concatenate([part.line for part in whole]),
-        np.concatenate([part.backward for part in whole]),
-        np.concatenate([part.ns for part in whole]),
-    )
+    return Parts.joined([Parts(none, none, none.astype(bool), none), *parts])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, values_at
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity
 from analyzers.trace import STEP, Category, Events
 
@@ -34,6 +34,10 @@ class Steps:
         index = np.searchsorted(self.start_ns, instant_ns, side="right") - 1
         inside = (index >= 0) & (instant_ns < self.end_ns[index])
         return np.where(inside, index, -1)
+
+    def number_at(self, instant_ns: Int64) -> Int64:
+        """Return the number of the step that holds each instant, -1 where none does."""
+        return values_at(self.number, self.index_at(instant_ns))
 
 
 @dataclass(frozen=True, eq=False)

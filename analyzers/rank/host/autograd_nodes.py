@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, values_at
 from analyzers.rank.host.host_threads import Host, Places, Spans
 from analyzers.trace import NODE, TAKES_GRADIENT, Category
 
@@ -55,8 +55,7 @@ class Autograd:
 
     def top_operators(self, places: Places) -> Int64:
         """Return the row of the outermost operator around each place, -1 for none."""
-        outermost: Int64 = np.r_[self.operators, UNKNOWN][self._operator_spans.outermost(places)]
-        return outermost
+        return values_at(self.operators, self._operator_spans.outermost(places))
 
 
 def autograd(host: Host) -> Autograd:

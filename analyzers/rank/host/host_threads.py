@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find, rows_by
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, find, rows_by, values_at
 from analyzers.trace import C10D, Category, Events
 
 # gloo has two threads for each group; more groups may be at work at a time.
@@ -21,14 +21,11 @@ GLOO_THREADS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class Places(Columns):
     """Instants on host threads; thread and instant are UNKNOWN where there is no place."""
 
     thread: Int64
     instant_ns: Int64
-
-    def __len__(self) -> int:
-        return len(self.thread)
 
     @cached_property
     def by_thread(self) -> dict[int, Int64]:
@@ -38,15 +35,12 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Spans:
+class Spans(Columns):
     """Times on host threads, nested within each thread, in any order; what each thread has is sorted once."""
 
     thread: Int64
     start_ns: Int64
     end_ns: Int64
-
-    def __len__(self) -> int:
-        return len(self.thread)
 
     def around(self, places: Places) -> Int64:
         """Return for each place the index of the innermost span that runs around it on its thread; -1 for none."""
@@ -91,16 +85,12 @@ class Spans:
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Labelled(Columns):
     """Spans [start, end), each with a number."""
 
     start_ns: Int64
     end_ns: Int64
     label: Int64
-
-    def take(self, rows: Int64 | Mask) -> Labelled:
-        """Return the spans that an index or a mask selects."""
-        return Labelled(self.start_ns[rows], self.end_ns[rows], self.label[rows])
 
 
 class Nest:
@@ -189,8 +179,7 @@ class Host:
     def around(self, calls: Int64 | Places, rows: Int64) -> Int64:
         """Return for each call or place the innermost among `rows` that runs around it on its thread; -1 for none."""
         places = calls if isinstance(calls, Places) else self.places(calls)
-        holder: Int64 = np.r_[rows, UNKNOWN][self.spans(rows).around(places)]
-        return holder
+        return values_at(rows, self.spans(rows).around(places))
 
     def spans(self, rows: Int64) -> Spans:
         """Return rows of the host as spans of time on threads."""
@@ -205,7 +194,7 @@ class Host:
             candidates = spans[on_thread.get(thread, spans[:0])]
             candidates = candidates[np.argsort(self.events.start_ns[candidates], kind="stable")]
             index = np.searchsorted(self.events.start_ns[candidates], places.instant_ns[asked], side="right") - 1
-            last[asked] = np.r_[candidates, UNKNOWN][index]
+            last[asked] = values_at(candidates, index)
         return last
 
     def named(self, *prefixes: str) -> Int64:

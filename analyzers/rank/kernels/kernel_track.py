@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, values_at
 from analyzers.rank.kernels.usage import Launched
 from analyzers.trace import Events, Kind
 
@@ -37,7 +37,7 @@ def kernel_track(events: Events, launched: Launched, device: int) -> KernelTrack
     """Return what ran on one device, named as the trace names it."""
     mine = launched.take((launched.device == device) & (launched.kind != Kind.COMM))
     mine = mine.take(np.argsort(mine.start_ns, kind="stable"))
-    operator = np.r_[events.name, UNKNOWN][mine.operator]
+    operator = values_at(events.name, mine.operator)
     # On a CPU run there are no kernels: operators are what runs.
     runs_operators = mine.name == UNKNOWN
     name = np.where(runs_operators, operator, mine.name)

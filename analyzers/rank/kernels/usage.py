@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.arrays import UNKNOWN, Columns, Int64, distinct, values_at
 from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, on_tensor_cores
 from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked, first_of_ranking, ranking
 from analyzers.trace import Events, Kind
@@ -33,7 +33,7 @@ class Extents(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Launched:
+class Launched(Columns):
     """Events of one rank's devices, or on a CPU run the pieces in which each operator itself ran.
 
     `name` is the kernel's code among the names (-1 on a CPU run), `launch` the row of the host call that launched it,
@@ -53,10 +53,6 @@ class Launched:
     line: Int64
     region: Int64
     place: Int64
-
-    def take(self, rows: Mask | Int64) -> Launched:
-        """Return the events that a mask or an index selects."""
-        return Launched(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     @property
     def ns(self) -> Int64:
@@ -141,7 +137,7 @@ def operator_ranking(events: Events, inside: Launched, layers: Sequence[str] | N
     launch[calls.index] = inside.launch
     # Two names beyond those of the trace.
     outside = np.where(launch >= 0, len(events.names), len(events.names) + 1)
-    name = np.where(call >= 0, np.r_[events.name, UNKNOWN][np.maximum(call, UNKNOWN)], outside)
+    name = np.where(call >= 0, values_at(events.name, call), outside)
     names = (*events.names, NO_OPERATOR, NO_LAUNCH)
     groups = ranking((name, kind_of_call, line), calls.summed(inside.ns), int(inside.ns.sum()))
     return [_named(row, names[name], kind, line, layers) for (name, kind, line), row in groups]

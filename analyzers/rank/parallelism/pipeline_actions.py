@@ -9,12 +9,12 @@ bubble             ..  ....... ..      the device runs nothing, or messages alon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct
 from analyzers.intervals import Intervals, owned, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Communication, profiler_steps
 from analyzers.rank.parallelism.pipeline_spans import ActionKind, ActionSpans, Launches, action_spans
@@ -89,12 +89,12 @@ def pipeline_actions(
         return None  # ranks that exchange something else than what a forward takes or gives
     ran = _ran(trace, attribution, spans, comm.correlation[messages.row])
     timed = _times(ran, len(spans))
-    step = np.r_[steps.number, UNKNOWN][steps.index_at(spans.start_ns)]
+    step = steps.number_at(spans.start_ns)
     lost = (timed.start_ns < 0) & (step >= 0) & ran.has_launched
     # A first stage has no inputs' gradients to make, so that of its I and W one launches nothing.
     rows = np.flatnonzero((step >= 0) & (timed.start_ns >= 0) & ~np.isin(step, step[lost]))
     rows = rows[np.lexsort((timed.start_ns[rows], step[rows]))]
-    chosen = _Timed(*(getattr(timed, field.name)[rows] for field in fields(_Timed)))
+    chosen = timed.take(rows)
     busy = _busy(devices, ran.device, comm, messages)
     return PipelineActions(
         device=ran.device,
@@ -192,7 +192,7 @@ class _Ran:
 
 
 @dataclass(frozen=True, eq=False)
-class _Timed:
+class _Timed(Columns):
     """When each action ran, and how long its kernels did; starts and ends are UNKNOWN where none did."""
 
     start_ns: Int64

@@ -18,7 +18,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, begins
+from analyzers.arrays import UNKNOWN, Columns, Int64, begins
 from analyzers.rank.columns import Steps
 from analyzers.rank.host import Autograd, Host, Places, forwards
 from analyzers.trace import OPTIMIZER, ROOT, Category
@@ -53,7 +53,7 @@ class Launches(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class ActionSpans:
+class ActionSpans(Columns):
     """Actions by start on the host, a row each, ns; `stage` is UNKNOWN where no range names it.
 
     Spans are disjoint, but for a forward and a backward that torch overlaps: of one span, the forward first.
@@ -65,9 +65,6 @@ class ActionSpans:
     stage: Int64
     microbatch: Int64
     launches: NDArray[np.int8]
-
-    def __len__(self) -> int:
-        return len(self.start_ns)
 
 
 def action_spans(host: Host, nodes: Autograd, messages: Int64, steps: Steps) -> ActionSpans | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Mask
+from analyzers.arrays import Mask, values_at
 from analyzers.rank.strategies.protocol import Calls, Launches, Packing, Purpose, Strategy, dimension
 from analyzers.trace import ACCUMULATE, C10D, COPIES_IN, DDP_FORWARD, NODE, STEP, TAKES_GRADIENT, Collective
 
@@ -42,7 +42,7 @@ def _packing(launches: Launches) -> Packing:
     host, rows, nodes, places = launches.host, launches.rows, launches.nodes, launches.places
     packs, backward = np.zeros((2, len(rows)), dtype=bool)
     gradients = nodes.row[nodes.is_gradient]
-    node = np.r_[nodes.row, UNKNOWN][nodes.spans.around(places)]
+    node = values_at(nodes.row, nodes.spans.around(places))
     in_gradient = (node >= 0) & np.isin(node, gradients)
     reduces = host.around(host.named(C10D + "allreduce_", COPIES_IN), gradients) >= 0
     if reduces.any():

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
 from analyzers.rank.host import COMPILED, Autograd, Host, Places, Spans
 from analyzers.trace import NODE, TAKES_GRADIENT, Collective, Module
 
@@ -49,7 +49,7 @@ class Purpose(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Calls:
+class Calls(Columns):
     """One rank's communication as strategies look at it, a row each.
 
     `launches` and `called` are rows of the host: the launch, and the outermost call of PyTorch's around it. `elements`
@@ -77,9 +77,6 @@ class Calls:
     group: Int64
     recorded: frozenset[str] = frozenset()
 
-    def __len__(self) -> int:
-        return len(self.launches)
-
     @cached_property
     def places(self) -> Places:
         """Return where calls were launched."""
@@ -100,12 +97,12 @@ class Calls:
     def in_module(self, pattern: re.Pattern[str]) -> Mask:
         """Whether the module that calls has a name or class in which a pattern is."""
         named = [pattern.search(f"{module.name} {module.type}") is not None for module in self.modules]
-        return np.array([*named, False], dtype=bool)[self.module]
+        return values_at(np.array(named, dtype=bool), self.module, False)
 
     def over(self, pattern: re.Pattern[str]) -> Mask:
         """Whether the process group's description has a pattern."""
         named = [pattern.search(text) is not None for text in self.descriptions]
-        return np.array([*named, False], dtype=bool)[self.description]
+        return values_at(np.array(named, dtype=bool), self.description, False)
 
     @property
     def is_compiled(self) -> Mask:

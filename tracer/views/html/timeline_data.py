@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, values_at
 from analyzers.json_documents import compact
 from analyzers.rank import is_layer
 from analyzers.reporting import CollectiveLane, KernelLane, Lanes, LayerLane, Report
@@ -191,7 +191,7 @@ def _device(lane: Lanes, extent: Extent, names: dict[str, int], alone: bool) -> 
         "windows": windows.T.tolist(),
         "states": states,
         "lengths": lengths.tolist(),
-        "within": np.r_[_places(idle.names, names), -1][idle.name[seen]].tolist(),
+        "within": values_at(_places(idle.names, names), idle.name[seen]).tolist(),
         "layers": _layers(lane.layers, extent, names).tolist(),
         "marks": _marks(lane.collectives, extent, names),
         "groups": _groups(lane.collectives),
