@@ -3,171 +3,239 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import msgspec
 
 
+class Weight(StrEnum):
+    """What a notice makes of the figures: nothing, or how far they can be trusted."""
+
+    NOTE = "note"  # something is merely absent, or was done without harm
+    WARNING = "warning"  # a figure is doubtful: trust is fair at most
+    DAMAGE = "damage"  # traces cannot hold all that ran: trust is low
+    GRADED = "graded"  # doubtful as far as the grade of trust says itself
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A code with when it is said and what to do then; `repeats` where a rank, file or kernel each may have it."""
+
+    weight: Weight
+    code: str
+    when: str
+    do: str | None = None
+    repeats: bool = False
+
+
+_note = partial(Facts, Weight.NOTE)
+_warning = partial(Facts, Weight.WARNING)
+_damage = partial(Facts, Weight.DAMAGE)
+_graded = partial(Facts, Weight.GRADED)
+
+
 class Code(StrEnum):
-    """The codes of all notices: programs go by them, never by a notice's words. docs/formats.md lists them."""
+    """Codes of all notices: programs go by them, never by a notice's words. `make docs` lists them in formats.md."""
+
+    facts: Facts
+
+    def __new__(cls, facts: Facts) -> Code:
+        """Return a member that is its code's text, and has the facts."""
+        code = str.__new__(cls, facts.code)
+        code._value_ = facts.code
+        code.facts = facts
+        return code
 
     # Files of a run.
-    RUN_JSON_MISSING = "run_json_missing"
-    RUN_JSON_UNREADABLE = "run_json_unreadable"
-    FILE_OF_A_RUN = "file_of_a_run"
-    RECORDING_NOTE = "recording_note"
-    CALIBRATION_UNREADABLE = "calibration_unreadable"
-    TRACE_INCOMPLETE = "trace_incomplete"
-    TRACE_IS_NO_JSON = "trace_is_no_json"
-    EVENTS_WITHOUT_DURATION = "events_without_duration"
-    TIMES_ARE_CORRUPT = "times_are_corrupt"
-    LAUNCHES_ARE_LOST = "launches_are_lost"
-    PROFILE_DRIFTS = "profile_drifts"
-    TORCH_DOUBTS = "torch_doubts"
-    NOSYNC_WINDOW_UNREADABLE = "nosync_window_unreadable"
-    LIGHT_WINDOW_DOES_NOT_FIT = "light_window_does_not_fit"
-    LIGHT_WINDOW_JOINED_IN_PART = "light_window_joined_in_part"
-    SHARED_LINKS = "shared_links"
-    LAUNCHES_ARE_ESTIMATED = "launches_are_estimated"
-    RANK_UNREADABLE = "rank_unreadable"
-    RANK_NOT_DRAWN = "rank_not_drawn"
-    RANKS_MISSING = "ranks_missing"
-    KERNEL_UNKNOWN = "kernel_unknown"
-    COMMUNICATION_NOT_FOUND = "communication_not_found"
-    RANK_IS_IMPOSSIBLE = "rank_is_impossible"
+    RUN_JSON_MISSING = _note("run_json_missing", "the traces lie without a run.json")
+    RUN_JSON_UNREADABLE = _warning("run_json_unreadable", "run.json cannot be read, or is of another schema")
+    FILE_OF_A_RUN = _note("file_of_a_run", "one file of a recorded run is read by itself")
+    RECORDING_NOTE = _note("recording_note", "run.json's `notes`: the recording did not end as planned")
+    CALIBRATION_UNREADABLE = _warning("calibration_unreadable", "links.json cannot be read")
+    TRACE_INCOMPLETE = _damage(
+        "trace_incomplete", "a part of a trace could not be read: events may be missing there", repeats=True
+    )
+    TRACE_IS_NO_JSON = _note(
+        "trace_is_no_json",
+        "a trace is no valid JSON (control characters, bytes that are no UTF-8, inf, NaN), and all of it was read",
+        repeats=True,
+    )
+    EVENTS_WITHOUT_DURATION = _warning("events_without_duration", "events of a trace have no duration", repeats=True)
+    TIMES_ARE_CORRUPT = _damage(
+        "times_are_corrupt",
+        "device events that begin before their own launch are left out",
+        "record again, in a new process for each profile",
+        repeats=True,
+    )
+    LAUNCHES_ARE_LOST = _damage(
+        "launches_are_lost",
+        "launches of kernels inside the profile have no event on the device",
+        "profile fewer steps, so that no record is dropped",
+        repeats=True,
+    )
+    PROFILE_DRIFTS = _warning(
+        "profile_drifts", "a device's clock moves against its host's in the profile", repeats=True
+    )
+    TORCH_DOUBTS = _note(
+        "torch_doubts",
+        "torch's own validator (`--validate`) finds something in a trace, or cannot look at it",
+        "it comes with torch 2.15",
+        repeats=True,
+    )
+    NOSYNC_WINDOW_UNREADABLE = _warning(
+        "nosync_window_unreadable", "the window without gradient synchronization cannot be read", repeats=True
+    )
+    LIGHT_WINDOW_DOES_NOT_FIT = _warning(
+        "light_window_does_not_fit", "a light window cannot be joined to its full one, whose times are shown"
+    )
+    LIGHT_WINDOW_JOINED_IN_PART = _note(
+        "light_window_joined_in_part",
+        "a rank's light and full windows share nine tenths or more of their device events, not all",
+    )
+    SHARED_LINKS = _warning(
+        "shared_links", "two communicators work at once, and how they share the links was not measured"
+    )
+    LAUNCHES_ARE_ESTIMATED = _note("launches_are_estimated", "when light windows launched is estimated from full ones")
+    RANK_UNREADABLE = _warning("rank_unreadable", "a rank is left out, since its file cannot be read", repeats=True)
+    RANK_NOT_DRAWN = _warning("rank_not_drawn", "a rank could not be read a second time, to be drawn", repeats=True)
+    RANKS_MISSING = _graded("ranks_missing", "the run, or the cell, has fewer ranks than its world size")
+    KERNEL_UNKNOWN = _warning("kernel_unknown", "a kernel looks like communication, and no rule knows it", repeats=True)
+    COMMUNICATION_NOT_FOUND = _damage(
+        "communication_not_found", "a run of several ranks has no communication that a rule knows"
+    )
+    RANK_IS_IMPOSSIBLE = _warning(
+        "rank_is_impossible", "a rank or world size is one that no run can have", repeats=True
+    )
     # Controls and epochs.
-    CONTROL_IS_NULL = "control_is_null"
-    SAMPLES_ARE_IMPOSSIBLE = "samples_are_impossible"
-    CONTROLS_MISSING = "controls_missing"
-    PROFILER_DISTORTS = "profiler_distorts"
-    STEPS_SCATTER = "steps_scatter"
-    TRAINING_DIVERGED = "training_diverged"
-    ACCURACY_IS_NULL = "accuracy_is_null"
+    CONTROL_IS_NULL = _note("control_is_null", "a control is missing")
+    SAMPLES_ARE_IMPOSSIBLE = _warning(
+        "samples_are_impossible", "a control's steps that last nothing, or years, are left out"
+    )
+    CONTROLS_MISSING = _note("controls_missing", "no step was timed without the profiler, for predictions to be of")
+    PROFILER_DISTORTS = _graded("profiler_distorts", "steps under the profiler take longer than without it")
+    STEPS_SCATTER = _warning("steps_scatter", "steps without the profiler scatter")
+    TRAINING_DIVERGED = _warning("training_diverged", "an epoch's loss is no number", "lower --lr, or give --lr-warmup")
+    ACCURACY_IS_NULL = _note("accuracy_is_null", "there was no test set")
     # Steps and their parts.
-    STEPS_ARE_NOT_MARKED = "steps_are_not_marked"
-    ACTIVITY_OUTSIDE_STEPS = "activity_outside_steps"
-    CONTENTION_IS_NULL = "contention_is_null"
-    CONTENTION_IS_ESTIMATED = "contention_is_estimated"
-    SYNC_COST_OVERSHOT = "sync_cost_overshot"
-    CORES_ARE_SHARED = "cores_are_shared"
-    DEVICE_IS_SLOWED = "device_is_slowed"
-    CLOCKS_ARE_LIMITED = "clocks_are_limited"
-    FLOPS_ARE_NULL = "flops_are_null"
+    STEPS_ARE_NOT_MARKED = _graded(
+        "steps_are_not_marked",
+        "a trace has no ProfilerStep: all of it is one window",
+        "give a repeating annotation as `--steps`, if there is one",
+    )
+    ACTIVITY_OUTSIDE_STEPS = _note("activity_outside_steps", "device activity lies outside of the profiled steps")
+    CONTENTION_IS_NULL = _note("contention_is_null", "too little is known of what compute loses beside communication")
+    CONTENTION_IS_ESTIMATED = _note(
+        "contention_is_estimated", "the window without synchronization fits the full one badly"
+    )
+    SYNC_COST_OVERSHOT = _warning("sync_cost_overshot", "profiled steps lose more to synchronization than others")
+    CORES_ARE_SHARED = _warning("cores_are_shared", "ranks on a CPU take cores from one another")
+    DEVICE_IS_SLOWED = _warning(
+        "device_is_slowed",
+        "a device's SM clock is over 5 % below that of its like, or its heat or protection holds it down",
+        "its host says more: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE",
+        repeats=True,
+    )
+    CLOCKS_ARE_LIMITED = _note("clocks_are_limited", "devices are limited by power or settings, and none is slower")
+    FLOPS_ARE_NULL = _note(
+        "flops_are_null",
+        "too few kernels have counted FLOPs, or the device's peak is not known",
+        "profile with record_shapes=True; kernels of CUDA graphs have no shapes",
+    )
     # Communication.
-    CLOCKS_DIFFER = "clocks_differ"
-    CLOCK_IS_UNKNOWN = "clock_is_unknown"
-    STEPS_NUMBERED_APART = "steps_numbered_apart"
-    MEMBERS_MISSING = "members_missing"
-    UNMATCHED_COMMUNICATION = "unmatched_communication"
-    TRANSFER_NOT_SHOWN = "transfer_not_shown"
-    BANDWIDTH_IS_NULL = "bandwidth_is_null"
-    PURPOSE_OF_REPLAYS = "purpose_of_replays"
-    TRAFFIC_IS_NULL = "traffic_is_null"
-    LINKS_NOT_CALIBRATED = "links_not_calibrated"
-    LINKS_OF_OTHER_DEVICES = "links_of_other_devices"
-    LINKS_OF_OTHER_TRANSPORT = "links_of_other_transport"
-    UTILIZATION_IS_NULL = "utilization_is_null"
+    CLOCKS_DIFFER = _note("clocks_differ", "clocks of ranks are shifted onto one")
+    CLOCK_IS_UNKNOWN = _warning("clock_is_unknown", "no collective ties a rank's clock to the others'")
+    STEPS_NUMBERED_APART = _note("steps_numbered_apart", "a rank counts its steps as no other does", repeats=True)
+    MEMBERS_MISSING = _warning("members_missing", "members of collectives are not in the run: transfers are bounds")
+    UNMATCHED_COMMUNICATION = _warning("unmatched_communication", "communication kernels fit no kernel of another rank")
+    TRANSFER_NOT_SHOWN = _warning(
+        "transfer_not_shown", "kernels such as DeepEP's low-latency ones may end while what they sent is in flight"
+    )
+    BANDWIDTH_IS_NULL = _note("bandwidth_is_null", "collectives have no bytes, or no time")
+    PURPOSE_OF_REPLAYS = _note(
+        "purpose_of_replays",
+        "nothing tells what the collectives in CUDA graphs carry",
+        "profile without CUDA graphs to see what they carry",
+    )
+    TRAFFIC_IS_NULL = _note("traffic_is_null", "bytes of collectives of one purpose are not known")
+    LINKS_NOT_CALIBRATED = _note(
+        "links_not_calibrated",
+        "the links are not calibrated",
+        "measure them with `tracer calibrate -o links.json`, and give --links links.json",
+    )
+    LINKS_OF_OTHER_DEVICES = _warning("links_of_other_devices", "the calibration is of other devices")
+    LINKS_OF_OTHER_TRANSPORT = _warning("links_of_other_transport", "the calibration is of another transport")
+    UTILIZATION_IS_NULL = _note("utilization_is_null", "the link's own rate is not known")
     # Buckets and layers.
-    BUCKETS_LEFT_ASIDE = "buckets_left_aside"
-    BUCKET_IS_NULL = "bucket_is_null"
-    BUCKET_PARAMETERS_UNKNOWN = "bucket_parameters_unknown"
-    BUCKET_GRADIENTS_MISSING = "bucket_gradients_missing"
-    MODULES_NOT_TRACED = "modules_not_traced"
-    LAYERS_OF_SEVERAL_SOURCES = "layers_of_several_sources"
-    BACKWARD_WITHOUT_LAYER = "backward_without_layer"
-    EXPERTS_GO_BY_ORDER = "experts_go_by_order"
-    TOKENS_ARE_NULL = "tokens_are_null"
-    TOKENS_OF_OTHER_STEPS = "tokens_of_other_steps"
-    PIPELINE_IS_NULL = "pipeline_is_null"
+    BUCKETS_LEFT_ASIDE = _warning("buckets_left_aside", "run.json's buckets are not those of the traces")
+    BUCKET_IS_NULL = _note("bucket_is_null", "reductions of gradients fit no bucket")
+    BUCKET_PARAMETERS_UNKNOWN = _note("bucket_parameters_unknown", "the parameters of a bucket are not known")
+    BUCKET_GRADIENTS_MISSING = _warning(
+        "bucket_gradients_missing", "a bucket has parameters without gradients in the traces"
+    )
+    MODULES_NOT_TRACED = _note(
+        "modules_not_traced",
+        "layers are not the model's own modules",
+        "profile with_stack and with_modules (not for nn.DataParallel and FSDP)",
+    )
+    LAYERS_OF_SEVERAL_SOURCES = _warning("layers_of_several_sources", "ranks' layers come from different sources")
+    BACKWARD_WITHOUT_LAYER = _warning("backward_without_layer", "much of the backward belongs to no layer")
+    EXPERTS_GO_BY_ORDER = _note("experts_go_by_order", "no modules tell experts apart: their layers are numbered")
+    TOKENS_ARE_NULL = _note(
+        "tokens_are_null", "who sends whom how many tokens is not known: splits or ranks are missing"
+    )
+    TOKENS_OF_OTHER_STEPS = _note(
+        "tokens_of_other_steps", "experts' tokens are of full windows, their times of light ones"
+    )
+    PIPELINE_IS_NULL = _note(
+        "pipeline_is_null",
+        "ranks of a pipeline are missing, tell no microbatches apart, or hold different ones",
+        "record all ranks, with ranges of modules",
+    )
     # Predictions.
-    BUCKETS_NOT_BY_RULE = "buckets_not_by_rule"
-    HOST_IS_THE_LIMIT = "host_is_the_limit"
-    INPUT_STAYS = "input_stays"
-    GRAPH_NOT_MEASURED = "graph_not_measured"
-    REPLAY_IS_OFF = "replay_is_off"
-    HOST_TIMES_UNUSED = "host_times_unused"
-    DTYPES_DIFFER = "dtypes_differ"
-    FIGURES_OF_ANOTHER_DEVICE = "figures_of_another_device"
-    LINKS_EXTRAPOLATED = "links_extrapolated"
-    NETWORK_NOT_MEASURED = "network_not_measured"
+    BUCKETS_NOT_BY_RULE = _warning("buckets_not_by_rule", "the run's buckets are not those of DDP's rule and its cap")
+    HOST_IS_THE_LIMIT = _warning(
+        "host_is_the_limit", "the host sets the pace, and scatters, or no prediction models it"
+    )
+    INPUT_STAYS = _warning("input_stays", "hosts are predicted faster, and their DataLoaders as slow as before")
+    GRAPH_NOT_MEASURED = _warning("graph_not_measured", "steps of several GPUs as one CUDA graph were never measured")
+    REPLAY_IS_OFF = _warning("replay_is_off", "the replay of the run's own settings misses its step by more than 5 %")
+    HOST_TIMES_UNUSED = _warning(
+        "host_times_unused", "launching was timed in too few steps, or with hosts that wait for their devices"
+    )
+    DTYPES_DIFFER = _warning("dtypes_differ", "parameters have several dtypes, and are cut into buckets as if of one")
+    FIGURES_OF_ANOTHER_DEVICE = _warning(
+        "figures_of_another_device", "figures of H200s stand in for what other devices' run does not tell"
+    )
+    LINKS_EXTRAPOLATED = _warning("links_extrapolated", "all-reduces of so many GPUs are not measured")
+    NETWORK_NOT_MEASURED = _warning("network_not_measured", "transfers between hosts are not measured")
     # Comparisons and sweeps.
-    WINDOWS_DIFFER = "windows_differ"
-    DISTORTIONS_DIFFER = "distortions_differ"
-    LAYERS_DIFFER = "layers_differ"
-    LAYOUTS_DIFFER = "layouts_differ"
-    STEPS_TOO_FEW = "steps_too_few"
-    LAUNCHES_DIFFER = "launches_differ"
-    CELL_LEFT_OUT = "cell_left_out"
-    CELL_UNREADABLE = "cell_unreadable"
-    TIMED_UNDER_PROFILER = "timed_under_profiler"
-    BASELINE_OF_STRATEGY = "baseline_of_strategy"
-    EPOCH_IS_ASSUMED = "epoch_is_assumed"
-    ACCURACY_MEANS_NOTHING = "accuracy_means_nothing"
-    # Read back from a document that holds words alone, or a code that this version does not know.
-    SAVED = "saved"
+    WINDOWS_DIFFER = _warning("windows_differ", "A's times and B's are of different windows")
+    DISTORTIONS_DIFFER = _warning("distortions_differ", "the profiler stretches A's steps and B's differently")
+    LAYERS_DIFFER = _warning("layers_differ", "A's layers and B's have different sources")
+    LAYOUTS_DIFFER = _warning("layouts_differ", "A's buckets and B's are not the same")
+    STEPS_TOO_FEW = _warning(
+        "steps_too_few", "A and B have too few steps to tell a change from chance", "record with --active 8 or more"
+    )
+    LAUNCHES_DIFFER = _warning(
+        "launches_differ",
+        "figures differ by no more than launches of the same thing may",
+        "record more launches of each",
+    )
+    CELL_LEFT_OUT = _warning("cell_left_out", "a cell of sweep.json makes no sense, or is there twice")
+    CELL_UNREADABLE = _warning("cell_unreadable", "a cell's recording cannot be read, or is another cell's")
+    TIMED_UNDER_PROFILER = _warning("timed_under_profiler", "cells have no step without the profiler")
+    BASELINE_OF_STRATEGY = _warning("baseline_of_strategy", "a 1-GPU cell was recorded under a strategy")
+    EPOCH_IS_ASSUMED = _warning("epoch_is_assumed", "run.json names no data set")
+    ACCURACY_MEANS_NOTHING = _warning("accuracy_means_nothing", "epochs are of synthetic data")
+    SAVED = _warning("saved", "a document held the sentence alone, or a code that this version does not know")
 
     __str__ = str.__str__
 
     @classmethod
     def _missing_(cls, value: object) -> Code:
         return cls.SAVED
-
-
-# What is said of one rank, file or kernel at a time: a run of many may have any number of them.
-REPEATED = frozenset(
-    {
-        Code.TRACE_INCOMPLETE,
-        Code.TRACE_IS_NO_JSON,
-        Code.EVENTS_WITHOUT_DURATION,
-        Code.TIMES_ARE_CORRUPT,
-        Code.LAUNCHES_ARE_LOST,
-        Code.PROFILE_DRIFTS,
-        Code.TORCH_DOUBTS,
-        Code.NOSYNC_WINDOW_UNREADABLE,
-        Code.RANK_UNREADABLE,
-        Code.RANK_NOT_DRAWN,
-        Code.KERNEL_UNKNOWN,
-        Code.RANK_IS_IMPOSSIBLE,
-        Code.DEVICE_IS_SLOWED,
-        Code.STEPS_NUMBERED_APART,
-    }
-)
-
-
-# What is merely absent, or was done without harm: a report lists it as notes. All else makes some figure doubtful.
-NOTES = frozenset(
-    {
-        Code.RUN_JSON_MISSING,
-        Code.FILE_OF_A_RUN,
-        Code.RECORDING_NOTE,
-        Code.TRACE_IS_NO_JSON,
-        Code.TORCH_DOUBTS,
-        Code.LIGHT_WINDOW_JOINED_IN_PART,
-        Code.LAUNCHES_ARE_ESTIMATED,
-        Code.CONTROL_IS_NULL,
-        Code.CONTROLS_MISSING,
-        Code.ACCURACY_IS_NULL,
-        Code.ACTIVITY_OUTSIDE_STEPS,
-        Code.CONTENTION_IS_NULL,
-        Code.CONTENTION_IS_ESTIMATED,
-        Code.CLOCKS_ARE_LIMITED,
-        Code.FLOPS_ARE_NULL,
-        Code.CLOCKS_DIFFER,
-        Code.STEPS_NUMBERED_APART,
-        Code.BANDWIDTH_IS_NULL,
-        Code.PURPOSE_OF_REPLAYS,
-        Code.TRAFFIC_IS_NULL,
-        Code.LINKS_NOT_CALIBRATED,
-        Code.UTILIZATION_IS_NULL,
-        Code.BUCKET_IS_NULL,
-        Code.BUCKET_PARAMETERS_UNKNOWN,
-        Code.MODULES_NOT_TRACED,
-        Code.EXPERTS_GO_BY_ORDER,
-        Code.TOKENS_ARE_NULL,
-        Code.TOKENS_OF_OTHER_STEPS,
-        Code.PIPELINE_IS_NULL,
-    }
-)
 
 
 class Notice(msgspec.Struct, frozen=True):

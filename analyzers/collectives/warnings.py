@@ -43,7 +43,7 @@ def _replay_warnings(exchange: Exchange) -> list[Notice]:
     text = (
         f"what {count} communication kernels carry is not known, since CUDA graphs replay them: their purpose is other"
     )
-    return [Notice(Code.PURPOSE_OF_REPLAYS, text, "profile without CUDA graphs to see what they carry")]
+    return [Notice(Code.PURPOSE_OF_REPLAYS, text, Code.PURPOSE_OF_REPLAYS.facts.do)]
 
 
 def _clock_warnings(exchange: Exchange) -> list[Notice]:
@@ -150,14 +150,8 @@ def _link_warnings(exchange: Exchange) -> list[Notice]:
     ):
         return []  # the run's own file is broken, and that is said
     if exchange.calibration is None:
-        remedy = "measure them with `tracer calibrate -o links.json`, and give --links links.json"
-        return [
-            Notice(
-                Code.LINKS_NOT_CALIBRATED,
-                "the links are not calibrated: what share of their bandwidth was reached is not known",
-                remedy,
-            )
-        ]
+        text = "the links are not calibrated: what share of their bandwidth was reached is not known"
+        return [Notice(Code.LINKS_NOT_CALIBRATED, text, Code.LINKS_NOT_CALIBRATED.facts.do)]
     links = exchange.calibration.links
     notices = _other_links(exchange)
     if exchange.limit_gbps is None:

@@ -43,8 +43,6 @@ SCATTERED = 0.05
 # What no two runs that are the same thing measured twice may differ in.
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
-REPEAT = "record more launches of each"
-
 GroupKey = tuple[str, int, int | None, str]
 
 
@@ -323,7 +321,7 @@ def _too_few(comparison: Comparison) -> Iterator[Notice]:
         yield Notice(
             Code.STEPS_TOO_FEW,
             f"A has {span.a_steps} profiled steps, B {span.b_steps}: too few to tell a change from chance",
-            "record with --active 8 or more",
+            Code.STEPS_TOO_FEW.facts.do,
         )
 
 
@@ -333,7 +331,7 @@ def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notic
     if number := states.count("correlated"):
         figures = "1 figure differs" if number == 1 else f"{number} figures differ"
         text = f"{figures}, but each step resembles the one before, so that launches may differ as much"
-        yield Notice(Code.LAUNCHES_DIFFER, text, REPEAT)
+        yield Notice(Code.LAUNCHES_DIFFER, text, Code.LAUNCHES_DIFFER.facts.do)
     if "changed" in states and GLOO_BACKEND in (a.run.backend, b.run.backend):
         text = "ranks shared CPUs: launches may differ by what is marked, depending on the cores they got"
-        yield Notice(Code.LAUNCHES_DIFFER, text, REPEAT)
+        yield Notice(Code.LAUNCHES_DIFFER, text, Code.LAUNCHES_DIFFER.facts.do)

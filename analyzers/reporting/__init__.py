@@ -34,7 +34,6 @@ from analyzers.reporting.frames import (
     sharded_frame,
     windows_frame,
 )
-from analyzers.reporting.headline import SAID_BY_TRUST
 from analyzers.reporting.measures import (
     IDLE_CAUSES,
     IDLE_PARTS,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.collectives import BandwidthRow
-from analyzers.notices import Code
+from analyzers.notices import Code, Weight
 from analyzers.rank import CPU_DEVICE, Breakdown
 from analyzers.ranks import RankNumber
 from analyzers.reporting.document import Headline, MarkedRank, RunFacts
@@ -31,12 +31,6 @@ SMALL_BYTES = 64_000
 WIDE = 0.25
 # Of fewer profiled steps one odd step is most of the figures.
 FEW_STEPS = 2
-
-
-# Warnings of traces that cannot hold all that ran.
-_DAMAGED = (Code.LAUNCHES_ARE_LOST, Code.TIMES_ARE_CORRUPT, Code.TRACE_INCOMPLETE, Code.COMMUNICATION_NOT_FOUND)
-# Warnings that the grade of trust and its reason say already.
-SAID_BY_TRUST = (Code.PROFILER_DISTORTS, Code.RANKS_MISSING, Code.STEPS_ARE_NOT_MARKED)
 
 
 @dataclass(frozen=True)
@@ -287,14 +281,15 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
         "much of the communication is unresolved": findings.share("exposed_unresolved_ns") > MUCH_UNRESOLVED,
     }
     steps, relative = len(np.unique(findings.rows.step)), _relative_interval(run)
-    lowering["the traces are damaged, or lack kernels"] = any(one.code in _DAMAGED for one in run.warnings)
+    weights = {warning.code.facts.weight for warning in run.warnings}
+    lowering["the traces are damaged, or lack kernels"] = Weight.DAMAGE in weights
     lowering["steps without the profiler differ widely among themselves"] = relative > 1
     doubtful = {
         "steps without the profiler differ among themselves": relative > WIDE,
         f"only {count(steps, 'step')} {'is' if steps == 1 else 'are'} profiled": steps < FEW_STEPS,
         longer: run.controls.is_stretched,
         "how much the profiler slows the step is not known": distortion is None or _is_open(run),
-        "see the warnings": any(warning.code not in SAID_BY_TRUST for warning in run.warnings),
+        "see the warnings": bool(weights - {Weight.GRADED}),
     }
     for trust, reasons in (("low", lowering), ("fair", doubtful)):
         given = [reason for reason, applies in reasons.items() if applies]

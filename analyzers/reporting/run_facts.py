@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from analyzers.collectives import Exchange, clock_row
-from analyzers.notices import NOTES, Code, Notice
+from analyzers.notices import Code, Notice, Weight
 from analyzers.rank import RankSummary, RunSummary
 from analyzers.reporting.document import ControlFigures, LinkFacts, RunFacts
 from analyzers.run import Controls, Manifest, device_notices, world_size
@@ -48,8 +48,8 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
         controls=controls,
         clock=clock_row(exchanged),
         links=_links(names, manifest, exchanged),
-        warnings=[notice for notice in notices if notice.code not in NOTES],
-        notes=[notice for notice in notices if notice.code in NOTES],
+        warnings=[notice for notice in notices if notice.code.facts.weight is not Weight.NOTE],
+        notes=[notice for notice in notices if notice.code.facts.weight is Weight.NOTE],
         memory=manifest.memory,
         device_states=manifest.device_states,
         dataset=manifest.dataset,

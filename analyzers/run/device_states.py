@@ -20,7 +20,6 @@ _HELD_BACK = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "
 # Limits under which busy devices are meant to run: of power, and of settings.
 _LIMITED = ("sw_power_cap", "sync_boost", "applications_clocks_setting", "display_clock_setting")
 _IDLE = "gpu_idle"
-_REMEDY = "its host says more: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE"
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def device_notices(states: Mapping[str, Sequence[DeviceState]] | None) -> list[N
     found = list(_slowed(devices))
     named = {device for device, _ in found}
     warnings = [
-        Notice(Code.DEVICE_IS_SLOWED, f"rank {device.rank}'s {device.called} {words}", _REMEDY)
+        Notice(Code.DEVICE_IS_SLOWED, f"rank {device.rank}'s {device.called} {words}", Code.DEVICE_IS_SLOWED.facts.do)
         for device, words in found
     ]
     return [*warnings, *_limits([device for device in devices if device not in named])]

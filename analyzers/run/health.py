@@ -52,7 +52,7 @@ def _corrupt(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     by = f"before their own launch, by up to {ms(most)}" if most else "long before the profile"
     what = f"{len(rows)} of {int(events.on_device.sum())} device events begin {by}"
     text = f"{file}: {what}, and are left out ({_listed(events, rows)}): their times are corrupt"
-    return [Notice(Code.TIMES_ARE_CORRUPT, text, "record again, in a new process for each profile")]
+    return [Notice(Code.TIMES_ARE_CORRUPT, text, Code.TIMES_ARE_CORRUPT.facts.do)]
 
 
 def _lost(events: Events, file: str) -> list[Notice]:
@@ -62,7 +62,7 @@ def _lost(events: Events, file: str) -> list[Notice]:
         return []
     what = f"{len(rows)} launches of kernels in the midst of the profile have no event on the device"
     text = f"{file}: {what} ({_listed(events, rows)}): kernels are missing from its windows, which show them as idle"
-    return [Notice(Code.LAUNCHES_ARE_LOST, text, "profile fewer steps, so that no record is dropped")]
+    return [Notice(Code.LAUNCHES_ARE_LOST, text, Code.LAUNCHES_ARE_LOST.facts.do)]
 
 
 def _lost_launches(events: Events) -> Int64:

@@ -142,7 +142,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         untested = any(epoch.accuracy is None for epoch in self.epochs)
         message = f"training diverged in epoch {min(diverged, default=0)}: loss is not a number from there on"
         notices = {
-            Notice(Code.TRAINING_DIVERGED, message, "lower --lr, or give --lr-warmup"): bool(diverged),
+            Notice(Code.TRAINING_DIVERGED, message, Code.TRAINING_DIVERGED.facts.do): bool(diverged),
             Notice(
                 Code.ACCURACY_IS_NULL, "accuracy of epochs is not known: the folder of --data held no test set"
             ): untested,

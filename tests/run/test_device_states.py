@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.notices import NOTES, Code
+from analyzers.notices import Code, Weight
 from analyzers.run.device_states import BELOW, device_notices, slowed
 from analyzers.run.manifest import DeviceState
 
@@ -54,8 +54,8 @@ def test_heat_is_said_where_all_have_it():
 
 
 def test_a_limit_that_all_run_under_is_a_note():
-    assert Code.CLOCKS_ARE_LIMITED in NOTES
-    assert Code.DEVICE_IS_SLOWED not in NOTES
+    assert Code.CLOCKS_ARE_LIMITED.facts.weight is Weight.NOTE
+    assert Code.DEVICE_IS_SLOWED.facts.weight is Weight.WARNING
     states = ranks(*[busy(1755, "sw_power_cap")] * 9, busy())
     assert slowed(states) == {}
     text = "GPUs of 9 ranks (0, 1, 2, 3, 4, 5, 6, 7, ...) run under a limit at 1,755 of 1,980 MHz: sw_power_cap"

@@ -1,6 +1,6 @@
 """What docs/ and the README are made of, for their tests; and what in docs/ a machine writes.
 
-python -m tests.support.docs             each command's help, and what commands print, into the pages (make docs)
+python -m tests.support.docs             help, what commands print, and codes of notices into the pages (make docs)
 python -m tests.support.docs timeline    the picture of a page's timeline, anew; needs playwright and chromium
 """
 
@@ -27,6 +27,7 @@ import msgspec
 
 from analyzers.comparison.document import Comparison, SweepComparison
 from analyzers.comparison.scaling_document import Scaling
+from analyzers.notices import Code
 from analyzers.prediction.scenarios import Prospect
 from analyzers.reporting.document import Digest, Report
 from analyzers.run.calibration import Calibration
@@ -87,8 +88,19 @@ def with_help(page: str, text: str) -> str:
     """A command's page with this help in its place; the page as it was where that says the same already."""
     if same_on_all_pythons(help_in(page)) == same_on_all_pythons(text):
         return page
+    return _between(page, f"```\n{text.strip()}\n```")
+
+
+def _between(page: str, text: str) -> str:
     before, rest = page.split(HELP_BEGINS)
-    return f"{before}{HELP_BEGINS}\n\n```\n{text.strip()}\n```\n\n{HELP_ENDS}{rest.split(HELP_ENDS)[1]}"
+    return f"{before}{HELP_BEGINS}\n\n{text}\n\n{HELP_ENDS}{rest.split(HELP_ENDS)[1]}"
+
+
+def with_codes(page: str) -> str:
+    """The page of formats with the table of notices' codes, and their facts, in its place."""
+    rows = [["code", "weight", "when", "remedy"], ["---"] * 4]
+    rows += [[f"`{code}`", code.facts.weight, code.facts.when, code.facts.do or "null"] for code in Code]
+    return _between(page, "\n".join(f"| {' | '.join(row)} |" for row in rows))
 
 
 def blocks(page: str, *languages: str) -> list[str]:
@@ -227,4 +239,5 @@ if __name__ == "__main__":
         draw_timeline()
     else:
         write_help()
+        FORMATS.write_text(with_codes(FORMATS.read_text()))
         write_output()

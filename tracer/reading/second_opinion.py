@@ -35,7 +35,7 @@ def _opinion(file: Path) -> Iterator[Notice]:
     violations = trace_violations(file)
     if violations is None:
         text = f"{file.name}: not looked at by torch's own validator, which this torch has not, or which fails on it"
-        yield Notice(Code.TORCH_DOUBTS, text, "it comes with torch 2.15")
+        yield Notice(Code.TORCH_DOUBTS, text, Code.TORCH_DOUBTS.facts.do)
         return
     for rule, messages in violations.items():
         first = messages[0] if len(messages[0]) <= _LONGEST else f"{messages[0][: _LONGEST - 3]}..."

@@ -148,9 +148,7 @@ def compute_notices(found: Compute) -> list[Notice]:
         ]
     if not found.counted_flops:
         text = "FLOP/s are not known: no matrix operator in the trace has shapes"
-        return [
-            Notice(Code.FLOPS_ARE_NULL, text, "profile with record_shapes=True; kernels of CUDA graphs have no shapes")
-        ]
+        return [Notice(Code.FLOPS_ARE_NULL, text, Code.FLOPS_ARE_NULL.facts.do)]
     text = (
         f"FLOP/s of the step are not known: only {percent(found.coverage)} of compute time has known FLOPs, and "
         f"{100 * LEAST_COVERAGE:.0f} % are needed"

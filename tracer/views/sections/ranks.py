@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from analyzers.notices import REPEATED, Code, Notice
+from analyzers.notices import Code, Notice
 from analyzers.ranks import MANY
 from analyzers.reporting import DeviceSummary, OverDevices, Report
 from analyzers.statistics import Spread
@@ -226,10 +226,10 @@ def folded(notices: Sequence[Notice]) -> list[str]:
     shown: list[Notice] = []
     for notice in notices:
         alike[notice.code] += 1
-        if alike[notice.code] <= MOST_ALIKE or notice.code not in REPEATED:
+        if alike[notice.code] <= MOST_ALIKE or not notice.code.facts.repeats:
             shown.append(notice)
     last = {notice.code: index for index, notice in enumerate(shown)}
-    unshown = {last[code]: alike[code] - MOST_ALIKE for code in REPEATED if alike[code] > MOST_ALIKE}
+    unshown = {last[code]: n - MOST_ALIKE for code, n in alike.items() if code.facts.repeats and n > MOST_ALIKE}
     return [
         f"{notice} (and {unshown[index]:,} more like it: --json)" if index in unshown else str(notice)
         for index, notice in enumerate(shown)

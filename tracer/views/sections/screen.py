@@ -7,7 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.reporting import SAID_BY_TRUST, DeviceSummary, Headline, MarkedRank, Report
+from analyzers.notices import Weight
+from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report
 from analyzers.units import between_ms, count, ms, percent
 from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
 from tracer.views.sections.advice import gains_remark, listed_advice
@@ -150,7 +151,8 @@ class _Layout:
         counted = [count(len(found), noun) for found, noun in ((run.warnings, "warning"), (run.notes, "note")) if found]
         notices = f" ({', '.join(counted)}: add --notes)" if counted else ""
         lines = self._wrapped("TRUST", f"{trust_words(headline)}{notices}", style=_OF_TRUST[headline.trust])
-        for warning in [one for one in run.warnings if one.code not in SAID_BY_TRUST][: self.most_warnings]:
+        warnings = [one for one in run.warnings if one.code.facts.weight is not Weight.GRADED]
+        for warning in warnings[: self.most_warnings]:
             lines += self._wrapped("", f"warning: {warning.text}", most=2)
         return lines
 
