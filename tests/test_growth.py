@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzers.collectives import alignment, candidates
+from analyzers.collectives.alignment import candidates, common_offset
 from tests.support.effort import effort
 from tests.support.growing import GROWING, Size, phases, write_run
 
@@ -28,7 +28,7 @@ FIRST = Size(collectives=16)
 @pytest.fixture(autouse=True)
 def _few_candidates(monkeypatch):
     """Pairs of collectives that may be one are all compared up to a bound, which runs as small as these never reach."""
-    for module in (alignment, candidates):
+    for module in (common_offset, candidates):
         monkeypatch.setattr(module, "MOST_CANDIDATES", 32)
 
 

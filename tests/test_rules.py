@@ -25,6 +25,7 @@ ROOMS = [
     "analyzers.rank.columns",
     "analyzers.rank.parallelism",
     "analyzers.rank",
+    "analyzers.collectives.alignment",
     "analyzers.collectives",
     "analyzers.layers.strategies",
     "analyzers.layers",

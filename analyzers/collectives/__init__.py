@@ -1,10 +1,9 @@
 """Kernels become matched collectives, with waiting, transfer and bandwidth.
 
-In order: `table` and `groups` bring all ranks' kernels together; `sequences`, `candidates`, `alignment`, `pairing` and
-`offsets` match them, all members of a group at once; `matching` is the result. `clocks` compares ranks' clocks,
-`transfer` divides each collective into waiting and transfer, `bandwidth` and `stragglers` say what links gave and who
-was waited for. `measured` puts them together, `by_group` divides what is exposed among process groups, `rows` and
-`warnings` are what a report says.
+In order: `table` and `groups` bring all ranks' kernels together; the room `alignment` pairs them, a group's members all
+at once; `matching` is the result. `clocks` compares ranks' clocks, `transfer` divides each collective into waiting and
+transfer, `bandwidth` and `stragglers` say what links gave and who was waited for. `measured` puts them together,
+`by_group` divides what is exposed among process groups, `rows` and `warnings` are what a report says.
 
 Decisions: docs/dev/decisions/collectives.md
 """

@@ -4,8 +4,8 @@
     rank 1   ..######....      and leaves together
     rank 2   ......##....
 
-Each group's sequence is aligned member by member with that of one of them (alignment), and its kernels are
-paired (pairing). An instance stands where every member that is in the run has its kernel; what is left over
+Each group's sequence is aligned member by member with that of one of them, and its kernels are paired (the room
+`alignment`). An instance stands where every member that is in the run has its kernel; what is left over
 is listed with the reason.
 """
 
@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.collectives.alignment import Kernels, Offset, Offsets, Sides, align
 from analyzers.collectives.groups import SPLIT, Key
-from analyzers.collectives.offsets import Offsets, Sides, learnt_offsets, partners_of
-from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
 from analyzers.reprs import brief
@@ -162,11 +161,10 @@ def _of_group(
     sure = complete if opened_together else sure
     facts = _RowFacts(signature, complete, sure, opened_together, _nobody_lacks(signature, places))
     sides = _sides(table, key, rows, facts, places)
-    offsets, unclear = learnt_offsets(clocks, sides, compatible)
-    partner = partners_of(sides, compatible, offsets, np.array(unclear, dtype=bool))
+    partner, offsets, unclear = align(clocks, sides, compatible)
     for place, is_unclear, partners in zip(sides.others.tolist(), unclear, partner, strict=True):
         if (partners < 0).any() or len(partners) < len(sides.rows[place]):
-            for row, reason in _reasons(table, sides, place, partners):
+            for row, reason in _reasons(table, key, sides, place, partners):
                 why.setdefault(row, AMBIGUOUS if is_unclear else reason)
     lines = np.insert(partner, sides.reference, np.arange(len(sides.rows[sides.reference])), axis=0).T
     lines = lines[(lines >= 0).all(axis=1)]
@@ -219,7 +217,9 @@ def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: 
     reference = int(count.argmax())
     others = np.delete(np.arange(len(places)), reference)
     a, b = kernels.of_pairs(np.full(len(others), reference)), kernels.of_pairs(others)
-    return Sides(key.members, tuple(rows[place] for place in places), reference, others, a, b)
+    return Sides(
+        tuple(member.rank for member in key.members), tuple(rows[place] for place in places), reference, others, a, b
+    )
 
 
 def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
@@ -248,12 +248,12 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
     return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
 
 
-def _reasons(table: KernelTable, sides: Sides, place: int, partner: Int64) -> Iterator[tuple[int, str]]:
+def _reasons(table: KernelTable, key: Key, sides: Sides, place: int, partner: Int64) -> Iterator[tuple[int, str]]:
     """Yield every row that the reference or another member has alone, and why that is so."""
     ours, theirs = partner >= 0, np.zeros(len(sides.rows[place]), dtype=bool)
     theirs[partner[ours]] = True
     for holder, other, matched in ((sides.reference, place, ours), (place, sides.reference, theirs)):
-        member = sides.members[other]
+        member = key.members[other]
         who = f"rank {member.rank}" if table.is_alone_in_file(member) else f"device {member.device}"
         yield from zip(sides.rows[holder][~matched].tolist(), _words(who, matched), strict=True)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzers.collectives.alignment.pairing import match
+from analyzers.collectives.alignment.sequences import Kernels, Offset
 from analyzers.collectives.matching import match_run
-from analyzers.collectives.pairing import match
-from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.rank.summary import summarize
 from tests.support import damage
 from tests.support.damage import Document

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.collectives import alignment
-from analyzers.collectives.alignment import find_offsets
-from analyzers.collectives.pairing import Apart, match, match_at
-from analyzers.collectives.sequences import Kernels
+from analyzers.collectives.alignment import common_offset
+from analyzers.collectives.alignment.common_offset import find_offsets
+from analyzers.collectives.alignment.pairing import Apart, match, match_at
+from analyzers.collectives.alignment.sequences import Kernels
 from analyzers.segments import medians
 
 MS = 1_000_000
@@ -79,7 +79,7 @@ def test_what_cannot_deny_an_offset_changes_nothing(world):
     one_clock = np.zeros(len(others), dtype=bool)
     bounded = find_offsets(a, b, COMPATIBLE, one_clock)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alignment, "_may_be_denied", lambda a, b, in_turn, most_ns: np.ones(len(in_turn), dtype=bool))
+        patch.setattr(common_offset, "_may_be_denied", lambda a, b, in_turn, most_ns: np.ones(len(in_turn), dtype=bool))
         assert find_offsets(a, b, COMPATIBLE, one_clock) == bounded
 
 

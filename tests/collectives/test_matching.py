@@ -13,11 +13,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analyzers.arrays import UNKNOWN
-from analyzers.collectives.alignment import find_offsets
+from analyzers.collectives.alignment.common_offset import find_offsets
+from analyzers.collectives.alignment.pairing import match
+from analyzers.collectives.alignment.sequences import Kernels, Offset
 from analyzers.collectives.matching import Matching, match_run
 from analyzers.collectives.measured import exchange
-from analyzers.collectives.pairing import match
-from analyzers.collectives.sequences import Kernels, Offset
 from analyzers.collectives.warnings import exchange_warnings
 from analyzers.rank.columns.communication import Communication
 from analyzers.rank.strategies import Owners

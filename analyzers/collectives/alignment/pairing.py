@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzers.arrays import Int64, Mask, joint
-from analyzers.collectives.alignment import DEVIATIONS, ONE_CLOCK_NS
-from analyzers.collectives.candidates import NOISE_NS, NOISE_SHARE, mutual, near
-from analyzers.collectives.sequences import (
+from analyzers.collectives.alignment.candidates import NOISE_NS, NOISE_SHARE, mutual, near
+from analyzers.collectives.alignment.common_offset import DEVIATIONS, ONE_CLOCK_NS
+from analyzers.collectives.alignment.sequences import (
     NEVER,
     TIGHTEST_NS,
     Kernels,

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from analyzers.arrays import Float64, Int64, Mask
-from analyzers.collectives.candidates import (
+from analyzers.collectives.alignment.candidates import (
     FEWEST_PAIRS,
     MOST_CANDIDATES,
     NOISE_NS,
@@ -33,7 +33,7 @@ from analyzers.collectives.candidates import (
     synchronizing,
     whole,
 )
-from analyzers.collectives.sequences import (
+from analyzers.collectives.alignment.sequences import (
     TIGHTEST_NS,
     Kernels,
     Offset,

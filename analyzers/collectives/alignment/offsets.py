@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.collectives.alignment import find_offsets, refine_offsets
-from analyzers.collectives.groups import Member
-from analyzers.collectives.pairing import Apart, match_at, match_in_order
-from analyzers.collectives.sequences import Kernels, Offset, renumbered
+from analyzers.collectives.alignment.common_offset import find_offsets, refine_offsets
+from analyzers.collectives.alignment.pairing import Apart, match_at, match_in_order
+from analyzers.collectives.alignment.sequences import Kernels, Offset, renumbered
 from analyzers.ranks import RankNumber
 from analyzers.segments import firsts
 
@@ -89,29 +88,34 @@ class Offsets:
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """All members of a group: `rows` of the table member by member, and what alignment needs of them.
+    """All members of a group: rank and `rows` of the table member by member, and what alignment needs of them.
 
     Each pair of `kernels` is the `reference`, a place among the members, with one of the `others`.
     """
 
-    members: tuple[Member, ...]
+    ranks: tuple[int, ...]
     rows: tuple[Int64, ...]
     reference: int
     others: Int64
     a: Kernels
     b: Kernels
 
-    def number(self, place: int) -> int:
-        """Return the rank of a member."""
-        return self.members[place].rank
+
+def align(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[Int64, list[Offset | None], list[bool]]:
+    """Return the partner of each of the reference's kernels among each other member's, a line for each; -1 for none.
+
+    And each other member's offset, and whether it is unclear. `compatible`: which signatures may be one collective.
+    """
+    offsets, unclear = _learnt_offsets(clocks, sides, compatible)
+    return _partners(sides, compatible, offsets, np.array(unclear, dtype=bool)), offsets, unclear
 
 
-def learnt_offsets(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[list[Offset | None], list[bool]]:
+def _learnt_offsets(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[list[Offset | None], list[bool]]:
     """Return the offset of each other member: as larger groups have it, refined by this one, else as this one has it.
 
     And whether the ends of other groups do not bear out its step numbers, which then say nothing here either.
     """
-    reference, others = sides.number(sides.reference), [sides.number(place) for place in sides.others.tolist()]
+    reference, others = sides.ranks[sides.reference], [sides.ranks[place] for place in sides.others.tolist()]
     learnt = [clocks.between(reference, rank) for rank in others]
     new = np.array([pair for pair, offset in enumerate(learnt) if offset is None], dtype=np.int64)
     one_clock = np.array([clocks.are_one(reference, others[pair]) for pair in new.tolist()], dtype=bool)
@@ -145,7 +149,7 @@ def _refined(
     sides: Sides, compatible: Mask, learnt: Sequence[Offset | None], offsets: list[Offset | None], reference: int
 ) -> list[Offset | None]:
     """Refine what larger groups say, but of devices of one rank, which have one clock."""
-    of_others = [sides.number(place) != reference for place in sides.others.tolist()]
+    of_others = [sides.ranks[place] != reference for place in sides.others.tolist()]
     rough = {pair: offset for pair, offset in enumerate(learnt) if offset is not None and of_others[pair]}
     chosen = np.array([*rough], dtype=np.int64)
     refined = refine_offsets(sides.a.of_pairs(chosen), sides.b.of_pairs(chosen), compatible, [*rough.values()])
@@ -154,8 +158,7 @@ def _refined(
     return offsets
 
 
-def partners_of(sides: Sides, compatible: Mask, offsets: Sequence[Offset | None], unclear: Mask) -> Int64:
-    """Return the partner of each of the reference's kernels among each other member's, a line for each; -1 for none."""
+def _partners(sides: Sides, compatible: Mask, offsets: Sequence[Offset | None], unclear: Mask) -> Int64:
     partner = np.full((len(offsets), len(sides.rows[sides.reference])), UNKNOWN, dtype=np.int64)
     known = np.array([offset is not None for offset in offsets], dtype=bool)
     for chosen in (np.flatnonzero(known & ~unclear), np.flatnonzero(~known & ~unclear)):
