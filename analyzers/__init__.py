@@ -6,7 +6,7 @@ analyzers.breakdown(run).to_frame()
 analyzers.collectives_frame(analyzers.report(run))
 
 Nothing flows back: trace -> run -> rank -> collectives -> layers -> reporting -> prediction, comparison, hta. Below the
-rooms are modules without a word of the domain: `arrays`, `segments`, `common_sequence`, `intervals`, `statistics`,
+rooms are modules without a word of the domain: `arrays`, `common_sequence`, `intervals`, `statistics`,
 `confidence`, `units`; `sections` for what is computed when asked for; `paths` and `json_documents` for files; `errors`,
 `notices` and `characters` for what is said, `secrecy`, `redaction` and `command_lines` for what is not; `ranks` for
 their numbers; `memory` for what reading may take; `reprs` for prompts and notebooks; `lazy_exports` for this page.

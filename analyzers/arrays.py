@@ -1,6 +1,7 @@
-"""Array types and helpers for columns: rows of them, equal values, lookups.
+"""Array types and helpers for columns: rows of them, equal values, lookups, parts.
 
 values          a a a b b a        begins        x . . x . x        places_since(begins)    0 1 2 0 1 0
+part            0 0 0 1 2 2        firsts        0 3 4 6            rows of one part stand together
 """
 
 from __future__ import annotations
@@ -203,3 +204,33 @@ def find(ordered: Int64, wanted: Int64) -> Int64:
 def none_if_negative(value: int | np.int64) -> int | None:
     """Return a length, number or instant, null where it is -1."""
     return None if value < 0 else int(value)
+
+
+def firsts(part: Int64, parts: int) -> Int64:
+    """Return where each part's rows begin, and where the last's end."""
+    first: Int64 = np.searchsorted(part, np.arange(parts + 1))
+    return first
+
+
+def medians(values: NDArray[np.int64] | Float64, part: Int64, parts: int) -> Float64:
+    """Return numpy's median of each part's values, NaN for none."""
+    ordered, first = values[np.lexsort((values, part))], firsts(part, parts)
+    return middles(ordered, first[:-1], first[1:])
+
+
+def middles(ordered: NDArray[np.int64] | Float64, first: Int64, past: Int64) -> Float64:
+    """Return the median of each stretch [first, past) of sorted values, NaN for an empty one."""
+    count = past - first
+    median = np.full(len(first), np.nan)
+    known = count > 0
+    low, high = first[known] + (count[known] - 1) // 2, first[known] + count[known] // 2
+    median[known] = (ordered[low].astype(np.float64) + ordered[high].astype(np.float64)) / 2
+    return median
+
+
+def keys_by_part(*columns: tuple[Int64, Int64]) -> list[Int64]:
+    """Return for columns of parts and values one key each: in order within a part, and parts behind one another."""
+    part = np.concatenate([of for of, _ in columns])
+    return np.split(
+        joint(part, np.concatenate([at for _, at in columns])), np.cumsum([len(of) for of, _ in columns])[:-1]
+    )

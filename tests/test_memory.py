@@ -13,7 +13,7 @@ import analyzers
 from analyzers import memory
 from analyzers.errors import TooLarge
 from analyzers.notices import Code
-from analyzers.run.size_limits import MOST_DEVICES
+from analyzers.run.rank_trace import MOST_DEVICES
 from analyzers.statistics import spreads
 from analyzers.trace import arguments, kernel_names
 from analyzers.trace.columns import ROW_BYTES

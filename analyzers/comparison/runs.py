@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from analyzers.collectives import CollectiveRow
-from analyzers.comparison.change import Change, Method, Pair, Samples, changes, enough, pooled, with_intervals
+from analyzers.comparison.change import NOTHING, Change, Method, Pair, Samples, changes, enough, pooled, with_intervals
 from analyzers.comparison.document import (
     SCHEMA,
     BucketChange,
@@ -21,12 +21,11 @@ from analyzers.comparison.document import (
     LayerChange,
     Layouts,
 )
-from analyzers.comparison.group_figures import group_pairs
 from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
-from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps
+from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps, group_steps
 from analyzers.run import HIGH_DISTORTION
 from analyzers.trace import GLOO_BACKEND
 from analyzers.units import percent
@@ -44,6 +43,8 @@ SCATTERED = 0.05
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
 GroupKey = tuple[str, int, int | None, str]
+# The first is what a line is named with where only one run has it.
+MEASURES = ("exposed_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns", "comm_ns")
 
 
 def compare(a: Report, b: Report) -> Comparison:
@@ -335,3 +336,35 @@ def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notic
     if "changed" in states and GLOO_BACKEND in (a.run.backend, b.run.backend):
         text = "ranks shared CPUs: launches may differ by what is marked, depending on the cores they got"
         yield Notice(Code.LAUNCHES_DIFFER, text, Code.LAUNCHES_DIFFER.facts.do)
+
+
+def group_pairs(a: Report, b: Report) -> dict[tuple[str, str], Pair]:
+    """Return each line's figures in both runs by its name; nothing where both runs have but one line.
+
+    Lines are the same that have the same name: groups' numbers may differ between launches. A line that is all of a
+    run's communication is compared as that, among the parts of the step. A report saved before there were groups has
+    none, and nothing to compare.
+    """
+    if any(not report.groups and any(window.comm_ns for window in report.windows) for report in (a, b)):
+        return {}
+    of_a, of_b = (dict(_samples(report)) for report in (a, b))
+    if max(len(of_a), len(of_b)) < 2:
+        return {}
+    alone = dict.fromkeys(MEASURES, NOTHING)
+    return {
+        (name, measure): (of_a.get(name, alone)[measure], of_b.get(name, alone)[measure])
+        for name in dict.fromkeys([*of_a, *of_b])
+        for measure in MEASURES
+    }
+
+
+def _samples(report: Report) -> Iterator[tuple[str, dict[str, Samples]]]:
+    """Yield each line's figures in the summary's order."""
+    for name, steps in group_steps(report).items():
+        yield (
+            name,
+            {
+                measure: pooled((step, 0 if row is None else getattr(row, measure)) for step, row in steps)
+                for measure in MEASURES
+            },
+        )

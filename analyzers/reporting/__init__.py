@@ -1,8 +1,8 @@
 """All analyses become one `Report`, with its verdict and advice.
 
-`analyses` has what its parts share; `build` puts the report together from `run_facts`, `report_notices`,
-`step_timeline`, the room `measures` (rows and figures) and `summary`, in which `verdict`, `headline` and the room
-`remedies` (advice, from `evidence`) conclude; `document` has its types and JSON. `device_lanes`, `frames` and
+`analyses` has what its parts share; `build` puts the report together from the run's facts and notices, `step_timeline`,
+the room `measures` (rows and figures) and `summary`, in which the verdict, `headline` and the room `remedies` (advice,
+from `evidence`) conclude; `document` has its types and JSON. `device_lanes`, `frames` and
 `per_step` are made from it.
 
 Decisions: docs/dev/decisions/reporting.md

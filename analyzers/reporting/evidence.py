@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, medians
 from analyzers.collectives import Exchange, purposes
 from analyzers.layers import line_communication, pipeline_summaries
 from analyzers.rank import Breakdown, Cause, Measured, Purpose, RunSummary, Source
@@ -16,7 +16,6 @@ from analyzers.reporting.document import RunFacts
 from analyzers.reporting.remedies import HOST_CAUSES, Copies, DeviceIdle, Evidence
 from analyzers.run import HIGH_DISTORTION, Manifest, hosts, slowed
 from analyzers.sections import later
-from analyzers.segments import medians
 from analyzers.trace import Collective
 
 

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.arrays import Float64
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
+from analyzers.confidence import is_told_apart
 from analyzers.layers import bucket_summaries, layer_summaries
+from analyzers.notices import Code
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.analyses import Analyses
-from analyzers.reporting.document import Representative, RunFacts, Summary
+from analyzers.reporting.document import ControlFigures, Representative, RunFacts, Summary
 from analyzers.reporting.evidence import evidence_of
-from analyzers.reporting.headline import Findings, headline
+from analyzers.reporting.headline import Findings, headline, why_unresolved
 from analyzers.reporting.measures import IDLE_PARTS, DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice
-from analyzers.reporting.verdict import verdict
 from analyzers.sections import later
 from analyzers.statistics import ratio, spreads, spreads_by
+from analyzers.units import between_ms, ms, percent
 
 # What a window's span is made of; the four add up to it.
 PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
 # What exposed communication is made of.
 EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns")
+_PARTS = {
+    "compute_ns": "compute",
+    "exposed_comm_ns": "exposed communication",
+    "exposed_copy_ns": "exposed copies",
+    "idle_ns": "idle",
+}
+# From this difference of a part's share on, ranks are said to differ.
+APART = 0.1
+# A step whose interval is wider than this share of it is named with the interval.
+WIDE = 0.05
+# Smaller shares would be printed as 0.0 %.
+SHOWN = 0.0005
+# A step that takes so many times the median is named.
+ODD = 2
 
 
 def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
@@ -84,3 +103,106 @@ def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[Devic
         DeviceSummary(rank, device_label(device), own)
         for ((rank, device), _), own in zip(devices, own_spreads, strict=True)
     ]
+
+
+def verdict(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], transfer_is_bound: bool) -> str:
+    """Say what a step takes, what it is made of, how much communication is hidden, and which ranks differ.
+
+    `shares` are of all windows' time added up.
+    """
+    exposed = _exposed(run, shares, transfer_is_bound)
+    parts = [
+        f"{percent(shares[name])} {label}{exposed if name == 'exposed_comm_ns' else ''}"
+        for name, label in _PARTS.items()
+        if shares[name] or name in ("compute_ns", "idle_ns")
+    ]
+    made_of = f"{', '.join(parts)}{_hidden(run, rows, shares)}" if rows.span_ns.any() else "nothing takes any time"
+    return " ".join([f"{_step(run, rows)}: {made_of}.", *_odd_step(rows), *_ranks_differ(rows)])
+
+
+def _step(run: RunFacts, rows: Breakdown) -> str:
+    """Name the step that people train, where it was timed, and how far the one is stretched that shares are of."""
+    profiled, unprofiled_ns = ms(float(np.median(rows.span_ns))), run.controls.unprofiled_step_ns
+    if rows.unmarked.all():
+        return f"The whole trace, in which no step is marked, takes {profiled} (median)"
+    if unprofiled_ns is None:
+        return f"A step takes {profiled} under the profiler (median)"
+    limits = run.controls.interval("unprofiled_step_ns")
+    is_wide = limits is not None and limits[1] - limits[0] > WIDE * unprofiled_ns
+    known = f" ({between_ms(limits)})" if limits is not None and is_wide else ""
+    stretched = _stretched(run.controls) or f", and {profiled} while it is profiled"
+    return f"A step takes {ms(unprofiled_ns)}{known}{stretched}. Of the profiled step"
+
+
+def _stretched(controls: ControlFigures) -> str | None:
+    """Say how much longer a step takes while it is profiled; no figure where chance may have made it."""
+    if controls.distortion is None:
+        return None
+    limits = controls.interval("distortion")
+    if limits is not None and not is_told_apart(limits, 1.0):
+        least, most = (_more(limit) for limit in limits)
+        return f"; whether it takes longer while it is profiled cannot be told (between {least} and {most})"
+    return f", and {_more(controls.distortion)} while it is profiled"
+
+
+def _more(distortion: float) -> str:
+    """Write a ratio of steps: `22.7 % more`, `5.3 % less`, `2.48 times as long`."""
+    if distortion >= ODD:
+        return f"{distortion:.2f} times as long"
+    return f"{percent(abs(distortion - 1))} {'less' if distortion < 1 else 'more'}"
+
+
+def _exposed(run: RunFacts, shares: Mapping[str, float | None], is_bound: bool) -> str:
+    """Return what exposed communication is made of; what may be either is called neither."""
+    waiting, transfer, unresolved = (shares[f"exposed_{part}_ns"] or 0.0 for part in ("wait", "transfer", "unresolved"))
+    if not waiting + transfer + unresolved:
+        return ""
+    if not waiting + transfer:
+        return f" (waiting or transfer: not known, since {why_unresolved(run)})"
+    # Of partial collectives waiting is a lower bound, and transfer is not known.
+    some_are_missing = len(run.ranks) < run.world_size
+    told = [f"{'at least ' if some_are_missing else ''}{percent(waiting)} waiting"]
+    if transfer or not unresolved:
+        told.append(f"{'at most ' if is_bound and transfer else ''}{percent(transfer)} transfer")
+    return f" ({', '.join([*told, *([f'{percent(unresolved)} unresolved'] if unresolved >= SHOWN else [])])})"
+
+
+def _hidden(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) -> str:
+    if shares["overlap"] is not None:
+        hidden = percent(shares["overlap"])
+        if any(notice.code == Code.TRANSFER_NOT_SHOWN for notice in run.warnings):
+            return (
+                f"; how much of communication is hidden behind compute is not known: {hidden} of its kernels' time is"
+            )
+        return f"; {hidden} of communication is hidden behind compute"
+    several = run.world_size > 1 or len(np.unique(rows.device)) > 1
+    return "; no communication was found" if several else ""
+
+
+def _odd_step(rows: Breakdown) -> Iterator[str]:
+    """Name a step that is far longer than the median: it weighs in the shares, which are of all steps' time."""
+    longest = int(np.argmax(rows.span_ns))
+    if rows.span_ns[longest] > ODD * np.median(rows.span_ns) > 0:
+        where = f"step {rows.step[longest]} of rank {rows.rank[longest]}, {ms(int(rows.span_ns[longest]))}"
+        yield f"One step is far longer than the others, and weighs in these shares: {where}."
+
+
+def _ranks_differ(rows: Breakdown) -> Iterator[str]:
+    """Name the two ranks that differ most in what their time is made of, where they do."""
+    devices = list(rows.by_device())
+    names = list(_PARTS)
+    spans = np.array([max(int(rows.span_ns[windows].sum()), 1) for _, windows in devices], dtype=np.float64)
+    shares: Float64 = np.array(
+        [[getattr(rows, name)[windows].sum() for name in names] for _, windows in devices], dtype=np.float64
+    )
+    shares /= spans[:, None]
+    part = int(np.argmax(np.ptp(shares, axis=0)))
+    low, high = int(np.argmin(shares[:, part])), int(np.argmax(shares[:, part]))
+    if shares[high, part] - shares[low, part] < APART:
+        return
+    several = len({device for (_, device), _ in devices}) > 1 and len({rank for (rank, _), _ in devices}) == 1
+    least, most = (
+        f"device {device_label(key[1])}" if several else f"rank {key[0]}" for key in (devices[low][0], devices[high][0])
+    )
+    lowest, highest = percent(shares[low, part]), percent(shares[high, part])
+    yield f"Ranks differ: {_PARTS[names[part]]} takes {lowest} of {least}'s time and {highest} of {most}'s."

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.errors import UnreadableTrace, UnusableRun
+from analyzers.errors import TooLarge, UnreadableTrace, UnusableRun
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
@@ -21,7 +21,6 @@ from analyzers.run.health import healthy
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
-from analyzers.run.size_limits import check_windows
 from analyzers.trace import (
     C10D,
     SPANS,
@@ -38,6 +37,10 @@ from analyzers.trace import (
 # What a window needs that could not be read: too large, or its disk did not answer.
 _NO_BUDGET = math.inf
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
+# The largest domain of NVLink has 576 GPUs, of which one process sees a few.
+MOST_DEVICES = 1_024
+# What the figures of a window take, with what they are made of: cells of occupancy the most.
+WINDOW_BYTES = 8_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,3 +266,20 @@ def _rank(file: RankFile, header: Header) -> RankNumber:
     if file.alone:
         return RankNumber(0)
     raise UnusableRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
+
+
+def check_windows(events: Events, budget: Budget, taken: int) -> None:
+    """Raise TooLarge for more devices than a machine has, or more windows than there is memory for.
+
+    `taken` is what the rows take already, in bytes.
+    """
+    on_device = events.on_device
+    devices = max(1, len(np.unique(events.device[on_device])))
+    if devices > MOST_DEVICES:
+        raise TooLarge(
+            f"{budget.file}: holds kernels of {devices:,} devices, where one process has {MOST_DEVICES:,} at most: "
+            "damaged, or not one rank's; record it again"
+        )
+    steps = int(((events.category == Category.ANNOTATION) & events.named(STEP)).sum())
+    windows = min(steps * devices, max(int(on_device.sum()), steps))
+    budget.check(taken + windows * WINDOW_BYTES, f"{windows:,} windows (steps on devices) of it")

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzers.arrays import medians
 from analyzers.collectives.alignment import common_offset
 from analyzers.collectives.alignment.common_offset import find_offsets
 from analyzers.collectives.alignment.pairing import Apart, match, match_at
 from analyzers.collectives.alignment.sequences import Kernels
-from analyzers.segments import medians
 
 MS = 1_000_000
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracer.errors import TracerError
-from tracer.recording.step_counter import SILENCE, Beat
+from tracer.recording.unchanged_script import SILENCE, Beat
 
 OPTIMIZERS = st.integers(0, 3)
 # What optimizers do in each iteration, in order.

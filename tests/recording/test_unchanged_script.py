@@ -20,7 +20,7 @@ from tracer.errors import TracerError
 from tracer.recording import rank_part, rank_process
 from tracer.recording import unchanged_script as attach
 from tracer.recording.rank_process import CLAIM, PROGRESS, WORK, reasons, seldom_progress_of
-from tracer.recording.step_counter import SILENCE
+from tracer.recording.unchanged_script import SILENCE
 from tracer.recording.windows import ours
 
 

@@ -44,7 +44,7 @@ from tracer.views.palette import SPLIT_PARTS
 from tracer.views.sections.overview import report_sections
 from tracer.views.tensorboard import plugin as tab
 from tracer.views.tensorboard.event_files import SHARE, UNPROFILED, report_files, scalars, sessions, study_files
-from tracer.views.tensorboard.tab import ASSETS, STATIC
+from tracer.views.tensorboard.plugin import ASSETS, STATIC
 
 pytestmark = pytest.mark.usefixtures("remembered")
 

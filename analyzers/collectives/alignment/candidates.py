@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.arrays import Float64, Int64, Mask, joint
+from analyzers.arrays import Float64, Int64, Mask, joint, keys_by_part, medians
 from analyzers.collectives.alignment.sequences import Kernels, Offset, Pairs, agree
-from analyzers.segments import keys_by_part, medians
 
 # Of clocks that are kept in time, and of steps that are known on both sides.
 FEWEST_PAIRS = 3

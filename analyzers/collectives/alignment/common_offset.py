@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Float64, Int64, Mask
+from analyzers.arrays import Float64, Int64, Mask, medians
 from analyzers.collectives.alignment.candidates import (
     FEWEST_PAIRS,
     MOST_CANDIDATES,
@@ -42,7 +42,6 @@ from analyzers.collectives.alignment.sequences import (
     renumbered,
     steady_pairs,
 )
-from analyzers.segments import medians
 
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5

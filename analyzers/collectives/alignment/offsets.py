@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, firsts
 from analyzers.collectives.alignment.common_offset import find_offsets, refine_offsets
 from analyzers.collectives.alignment.pairing import Apart, match_at, match_in_order
 from analyzers.collectives.alignment.sequences import Kernels, Offset, renumbered
 from analyzers.ranks import RankNumber
-from analyzers.segments import firsts
 
 
 class _Place(NamedTuple):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask, joint
+from analyzers.arrays import Int64, Mask, firsts, joint
 from analyzers.collectives.alignment.candidates import NOISE_NS, NOISE_SHARE, mutual, near
 from analyzers.collectives.alignment.common_offset import DEVIATIONS, ONE_CLOCK_NS
 from analyzers.collectives.alignment.sequences import (
@@ -30,7 +30,6 @@ from analyzers.collectives.alignment.sequences import (
     steady_pairs,
     steady_signatures,
 )
-from analyzers.segments import firsts
 
 # A neighbour must be so many times further off than the partner; less where none is missing and order speaks for it.
 CLEARANCE = 2.5

@@ -14,8 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Columns, Int64, Mask, joint
-from analyzers.segments import firsts
+from analyzers.arrays import Columns, Int64, Mask, firsts, joint
 
 # What one clock shows of one instant on two devices differs by.
 TIGHTEST_NS = 8_000

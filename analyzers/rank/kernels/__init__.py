@@ -1,7 +1,7 @@
 """Kernels of one rank, the operators that launched them, and FLOPs.
 
 In order: `counted_operators` finds the operators whose inputs say how much they compute, `usage` adds up a rank's
-windows by kernel and by operator, `ranking` orders them, `kernel_track` has them one by one, and `peak_rates` has what
+windows by kernel and by operator, the longest first, `kernel_track` has them one by one, and `peak_rates` has what
 devices can do at most.
 
 Decisions: docs/dev/decisions/rank.md
@@ -11,6 +11,14 @@ from analyzers.rank.kernels.counted_operators import CountedOperators, Precision
 from analyzers.rank.kernels.kernel_track import KernelTrack
 from analyzers.rank.kernels.kernel_track import kernel_track as kernel_track_of
 from analyzers.rank.kernels.peak_rates import peak_flops_per_s
-from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked
-from analyzers.rank.kernels.usage import Extents, FlopCount, Launched, Usage, kernel_ranking, operator_ranking
+from analyzers.rank.kernels.usage import (
+    MOST_RANKED,
+    Extents,
+    FlopCount,
+    Launched,
+    Ranked,
+    Usage,
+    kernel_ranking,
+    operator_ranking,
+)
 from analyzers.rank.kernels.usage import usage as usage_of

@@ -3,6 +3,7 @@
 windows          |3         |4         |
 kernels     aaa aaa   bb  ccc     aaa ddddd        a of the first is left out, d counts 3 of its 5
 operator        mm    mm  copy    mm  mm           the innermost around each launch
+ranking         aaa 2 calls, bb 1 call, ...        the longest first
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, distinct, values_at
+from analyzers.arrays import UNKNOWN, Columns, Int64, begins, distinct, values_at
 from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, on_tensor_cores
-from analyzers.rank.kernels.ranking import MOST_RANKED, Ranked, first_of_ranking, ranking
+from analyzers.statistics import ratio
 from analyzers.trace import Events, Kind
 
 # What stands for the operator where none was running on the thread of the launch, and where no launch was recorded.
 NO_OPERATOR = "(no operator)"
 NO_LAUNCH = "(launch not recorded)"
+# So many of each list are kept.
+MOST_RANKED = 50
 
 
 class Extents(NamedTuple):
@@ -174,3 +177,43 @@ def _flop_counts(counted: CountedOperators, launched: Launched, extents: Extents
         sums = counted.flops(calls[mine], is_tensor[mine])
         counts += [FlopCount(number, precision, total) for precision, total in sums.items()]
     return tuple(counts)
+
+
+class Ranked(msgspec.Struct, frozen=True):
+    """All calls of one name and kind: their time in the windows added up, the median call's, and the share of all."""
+
+    name: str
+    kind: str
+    calls: int
+    total_ns: int
+    median_ns: float
+    share: float | None
+    layer: str | None = None  # null where layers are not told apart
+
+
+def ranking(keys: Sequence[Int64], ns: Int64, whole_ns: int) -> list[tuple[tuple[int, ...], Ranked]]:
+    """Return the groups of calls that have equal keys, columns with a row each call, the longest first.
+
+    Each comes with its keys, and without a name. Shares are of `whole_ns`.
+    """
+    if not len(ns):
+        return []
+    groups = distinct(*keys)
+    order = np.lexsort((ns, groups.index))
+    ordered = ns[order]
+    first = np.flatnonzero(begins(groups.index[order]))
+    counts = np.diff(np.r_[first, len(ns)])
+    totals = np.add.reduceat(ordered, first)
+    medians = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
+    columns = (column.tolist() for column in (counts, totals, medians))
+    rows = [
+        Ranked("", "", calls, total_ns, median_ns, ratio(total_ns, whole_ns))
+        for calls, total_ns, median_ns in zip(*columns, strict=True)
+    ]
+    keys_of = list(zip(*(column.tolist() for column in groups.columns), strict=True))
+    return [(keys_of[index], rows[index]) for index in np.argsort(-totals, kind="stable").tolist()]
+
+
+def first_of_ranking(rows: Sequence[Ranked]) -> tuple[Ranked, ...]:
+    """Return the longest of a ranking; of two alike the one that comes first in the alphabet."""
+    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.name, row.kind))[:MOST_RANKED])

@@ -1,7 +1,7 @@
 """TensorBoard: files of scalars and texts, and our tab.
 
-`event_files` are made by `tracer tensorboard`; `tab` is what our `plugin` serves, which is TensorBoard's entry point
-and the only module that imports TensorBoard at once.
+`event_files` are made by `tracer tensorboard`; `plugin` serves our tab, is TensorBoard's entry point, and the only
+module that imports TensorBoard at once.
 
 Decisions: docs/dev/decisions/views.md
 """

@@ -19,11 +19,19 @@ from typing import Any
 from tensorboard.plugins.base_plugin import FrontendMetadata, TBContext, TBPlugin
 from werkzeug.wrappers import Request, Response
 
-from tracer.reading import ListedRun, listed
+from analyzers.comparison import study
+from analyzers.errors import AnalysisError
+from analyzers.paths import read_file
+from analyzers.prediction import usual
+from analyzers.rank import summarize
+from analyzers.ranks import MANY
+from analyzers.reporting import drawn_ranks, lanes, report
+from analyzers.run import find
+from tracer.reading import ListedRun, Readers, leads_out, listed, read_lanes, read_run
 from tracer.serving import names_this_machine
-from tracer.views import plain
-from tracer.views.html import scripts_policy
-from tracer.views.tensorboard.tab import ASSETS, asset, page
+from tracer.views import DARK, LIGHT, plain
+from tracer.views.html import error_html, report_html, scaling_html, scripts_policy
+from tracer.views.plots import plots
 
 # How long a listing is good for, and how many runs and reports are kept.
 FRESH_S = 5.0
@@ -39,6 +47,11 @@ HEADERS = {
 App = Callable[[Any, Any], Any]
 Answer = Callable[[Request], Response]
 EVERY_ADDRESS = ("0.0.0.0", "::")
+STATIC = Path(__file__).with_name("static")
+# The files that the tab loads, by the name that it asks for, with their type.
+ASSETS = {"index.js": ("tab.js", "text/javascript"), "tab.css": ("tab.css", "text/css")}
+# TensorBoard's threads must not be forked.
+_HERE = Readers(workers=1)
 
 
 class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
@@ -130,3 +143,33 @@ def _serving(name: str) -> Answer:
 def _respond(content: str | bytes, mimetype: str, status: int = 200, policy: str = POLICY) -> Response:
     headers = {**HEADERS, "Content-Security-Policy": f"{policy}; frame-ancestors 'self'"}
     return Response(content, status, headers, mimetype=mimetype)
+
+
+def asset(name: str) -> tuple[bytes, str]:
+    """Return a file that the tab loads, and its type."""
+    file, mimetype = ASSETS[name]
+    return read_file(STATIC / file), mimetype
+
+
+def page(run: ListedRun) -> str:
+    """Build a run's or sweep's page as `tracer report --html` and `tracer sweep` do; if there is none, say why."""
+    link = leads_out(run.path, run.root)
+    if link is not None:
+        return error_html(run.name, f"{link}: leads out of the log directory, or nowhere; copy what it names into it")
+    try:
+        return _of_sweep(run.path) if run.is_sweep else _of_run(run.path)
+    except AnalysisError as error:
+        return error_html(run.name, str(error))
+
+
+def _of_sweep(path: Path) -> str:
+    swept = study(path, summarize)
+    return scaling_html(swept, plots(swept, LIGHT), plots(swept, DARK))
+
+
+def _of_run(path: Path) -> str:
+    few = len(find(path).files) <= MANY
+    run = read_run(path, lanes=few, schedules=True, by=_HERE)
+    run_report = report(run)
+    run = run if few else read_lanes(run, path, drawn_ranks(run_report), by=_HERE)
+    return report_html(run_report, lanes(run, run_report), run.calibration, usual(run))
