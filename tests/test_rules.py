@@ -66,7 +66,7 @@ ROOTS = {
     "analyzers": {
         *("arrays", "characters", "command_lines", "common_sequence", "confidence", "errors", "intervals"),
         *("json_documents", "lazy_exports", "memory", "notices", "paths", "ranks", "redaction", "reprs", "rows"),
-        *("secrecy", "sections", "statistics", "units"),
+        *("secrecy", "sections", "statistics", "step_parts", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "own_python", "second_reading", "version"},
 }

@@ -25,6 +25,7 @@ from analyzers.collectives.table import KernelTable
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.rank import STRATEGIES, Breakdown, Purpose, role_of
 from analyzers.statistics import Spread, row_columns, spreads
+from analyzers.step_parts import EXPOSED, fields_of
 
 # Stand in the place of a group: where more than one communicates at once, and where none is known.
 SEVERAL = "several"
@@ -34,7 +35,7 @@ _LONGEST_NAME = 60
 # The same among indices of lines; none known is UNKNOWN.
 _SEVERAL = -2
 # What a line is measured by, in a summary.
-OF_GROUPS = ("comm_ns", "exposed_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns")
+OF_GROUPS = ("comm_ns", "exposed_ns", *fields_of(EXPOSED))
 _TITLES = {asked.name: asked.title for asked in STRATEGIES}
 
 

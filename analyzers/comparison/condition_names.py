@@ -18,8 +18,9 @@ from analyzers.comparison.document import CellChange, Comparison, SweepCompariso
 from analyzers.comparison.runs import BUSBW, CONTROLS, STEP
 from analyzers.comparison.sweeps import MEASURES
 from analyzers.layers import BucketRow, LayerRow
-from analyzers.reporting import IDLE_PARTS, SPLIT_PARTS, Report, Window, gradient_bandwidth
+from analyzers.reporting import Report, Window, gradient_bandwidth
 from analyzers.statistics import Spread
+from analyzers.step_parts import COMM, COMPUTE, COPY, EXPOSED, IDLE, IDLE_PARTS, SPLIT_PARTS, fields_of
 from analyzers.units import NS_PER_MS
 
 
@@ -33,19 +34,13 @@ class KnownFigure(NamedTuple):
 _MEDIANS = {"step_ns": "span_ns"} | {
     name: name
     for name in (
-        *("compute_ns", "comm_ns", "copy_ns", "packing_ns", "overlapped_comm_ns", "exposed_comm_ns", "exposed_wait_ns"),
-        *("exposed_transfer_ns", "exposed_unresolved_ns", "exposed_copy_ns", "idle_ns", *IDLE_PARTS, "overlap"),
+        *(COMPUTE.field, "comm_ns", "copy_ns", "packing_ns", "overlapped_comm_ns"),
+        *(*fields_of((COMM, *EXPOSED, COPY, IDLE, *IDLE_PARTS)), "overlap"),
     )
 }
 _SHARES = {
-    "compute_share": "compute_ns",
-    "exposed_share": "exposed_comm_ns",
-    "exposed_wait_share": "exposed_wait_ns",
-    "exposed_transfer_share": "exposed_transfer_ns",
-    "exposed_unresolved_share": "exposed_unresolved_ns",
-    "exposed_copy_share": "exposed_copy_ns",
-    "idle_share": "idle_ns",
-    **{f"{part.removesuffix('_ns')}_share": part for part in IDLE_PARTS},
+    "exposed_share" if part is COMM else f"{part.field.removesuffix('_ns')}_share": part.field
+    for part in (COMPUTE, COMM, *EXPOSED, COPY, IDLE, *IDLE_PARTS)
 }
 _CONTROLS = ("unprofiled_step_ns", "nosync_step_ns", "profiled_step_ns", "distortion", "sync_cost_ns")
 # The lists whose columns a condition may look over, with the type of their rows.
@@ -110,8 +105,8 @@ FIGURES: dict[str, KnownFigure] = {
 # What is logged of a run: few enough for a dashboard.
 LOGGED = (
     *("step_ns", "unprofiled_step_ns", "distortion", "sync_cost_ns", "input_idle_ns"),
-    *("compute_share", "exposed_share", "exposed_wait_share", "exposed_transfer_share", "exposed_unresolved_share"),
-    *("exposed_copy_share", "idle_share", "overlap", "busbw_gbps", "utilization", "peak_memory_bytes"),
+    *(name for name, part in _SHARES.items() if part not in fields_of(IDLE_PARTS)),
+    *("overlap", "busbw_gbps", "utilization", "peak_memory_bytes"),
 )
 
 
@@ -137,7 +132,7 @@ def names(*, of_comparison: bool) -> Names:
 
 
 def _judged_names() -> set[str]:
-    return {*CONTROLS, *STEP, *SPLIT_PARTS, *IDLE_PARTS, BUSBW}
+    return {*CONTROLS, *STEP, *fields_of((*SPLIT_PARTS, *IDLE_PARTS)), BUSBW}
 
 
 def _numeric(kind: type[msgspec.Struct]) -> dict[str, str]:

@@ -25,8 +25,9 @@ from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BucketRow, LayerRow
 from analyzers.notices import Code, Notice
-from analyzers.reporting import IDLE_CAUSES, SPLIT_PARTS, Report, RunFacts, gradient_steps, group_steps
+from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, gradient_steps, group_steps
 from analyzers.run import HIGH_DISTORTION
+from analyzers.step_parts import EXPOSED, SPLIT_PARTS, fields_of
 from analyzers.trace import GLOO_BACKEND
 from analyzers.units import percent
 
@@ -44,7 +45,7 @@ SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_
 
 GroupKey = tuple[str, int, int | None, str]
 # The first is what a line is named with where only one run has it.
-MEASURES = ("exposed_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns", "comm_ns")
+MEASURES = ("exposed_ns", *fields_of(EXPOSED), "comm_ns")
 
 
 def compare(a: Report, b: Report) -> Comparison:
@@ -71,7 +72,7 @@ def compare(a: Report, b: Report) -> Comparison:
         layouts=layouts,
         controls=with_intervals(judged, controls),
         step=step,
-        parts=changes(_windows(a, b, SPLIT_PARTS)),
+        parts=changes(_windows(a, b, fields_of(SPLIT_PARTS))),
         idle=changes(_idle(a, b)),
         totals=changes({name: (_total(a.buckets, name), _total(b.buckets, name)) for name in OF_BUCKETS}),
         buckets=_buckets(a, b) if layouts.same else [],

@@ -9,9 +9,10 @@ import numpy as np
 from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, EpochTime, StepTime
 from analyzers.confidence import Limits, median_interval
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
-from analyzers.reporting import EXPOSED, GRADIENTS, PARTS, SPLIT_PARTS, Report, Window, gradient_bandwidth, report
+from analyzers.reporting import GRADIENTS, Report, Window, gradient_bandwidth, report
 from analyzers.run import LONGEST_NS, SINGLE, Cell, Control, Controls, Dataset, Epoch, Manifest
 from analyzers.statistics import Spread
+from analyzers.step_parts import EXPOSED, PARTS, SPLIT_PARTS, fields_of
 from analyzers.units import NS_PER_S
 
 # An epoch of a run that names no data set: CIFAR-10's training images (Krizhevsky, 2009).
@@ -60,7 +61,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         memory_source=manifest.memory.source if manifest.memory else None,
         measured=_windows(summarized),
         exposed_mean_ns=float(np.mean([window.exposed_comm_ns for window in summarized.windows])),
-        shares={name: summarized.summary.shares.get(name) for name in SPLIT_PARTS},
+        shares={name: summarized.summary.shares.get(name) for name in fields_of(SPLIT_PARTS)},
         representative=_representative(summarized),
         gradients=gradient_bandwidth(summarized.collectives, summarized.traffic.get(GRADIENTS)),
         epochs=manifest.epochs,
@@ -175,4 +176,4 @@ def _representative(summarized: Report) -> dict[str, int]:
     window = next(
         candidate for candidate in summarized.windows if (candidate.rank, candidate.device, candidate.step) == key
     )
-    return {name: getattr(window, name) for name in ("span_ns", *PARTS, *EXPOSED)}
+    return {name: getattr(window, name) for name in ("span_ns", *fields_of((*PARTS, *EXPOSED)))}

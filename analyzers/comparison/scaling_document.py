@@ -13,10 +13,11 @@ import msgspec
 
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
-from analyzers.reporting import EXPOSED, SPLIT_PARTS, GradientBandwidth
+from analyzers.reporting import GradientBandwidth
 from analyzers.reprs import brief
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
+from analyzers.step_parts import COMM, COMPUTE, COPY, EXPOSED, IDLE, SPLIT_PARTS, fields_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,7 +256,7 @@ def _cell(row: CellRow) -> dict[str, Any]:
     }
     for name in MEASURES:
         columns |= _spread(name, row.measured.get(name, Spread(0)))
-    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in SPLIT_PARTS}
+    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in fields_of(SPLIT_PARTS)}
     columns |= {"gradient_bytes": row.gradients.bytes, "gradient_bus_bytes": row.gradients.bus_bytes}
     for name in ("transfer_ns", "busbw_gbps", "utilization"):
         columns |= _spread(f"gradient_{name}", getattr(row.gradients, name))
@@ -264,8 +265,8 @@ def _cell(row: CellRow) -> dict[str, Any]:
 
 # Of a window's measures, those that the study shows; of its span's parts, those that shares are given of.
 MEASURES = (
-    *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", *EXPOSED),
-    *("exposed_copy_ns", "idle_ns", "input_idle_ns", "overlap"),
+    *("span_ns", COMPUTE.field, "comm_ns", *fields_of((COMM, *EXPOSED, COPY, IDLE))),
+    *("input_idle_ns", "overlap"),
 )
 
 

@@ -6,21 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from analyzers.comparison.scaling_document import CellRow, Ratio, StrongRow, WeakRow
 from analyzers.statistics import LEAST_SHARE
+from analyzers.step_parts import COMPUTE, COPY, IDLE, TRANSFER, UNRESOLVED, WAITING
 from analyzers.units import ms, percent
 
 # From this efficiency on nothing limits scaling.
 SCALES = 0.95
-# What a part's growth is called, and what may be done about it.
-_LIMITS = {
-    "compute_ns": ("compute", "Kernels run slower or copy gradients: look at packing and contention"),
-    "exposed_wait_ns": ("exposed waiting for other ranks", "Ranks do not launch at the same time: find the late one"),
-    "exposed_transfer_ns": (
-        "exposed transfer",
-        "The links limit it: larger batch, compressed gradients, faster links",
-    ),
-    "exposed_unresolved_ns": ("exposed communication that could not be matched", "Record all ranks to tell why"),
-    "exposed_copy_ns": ("exposed copies", "Copies are not hidden: look at what is copied"),
-    "idle_ns": ("idle time", "The host limits it: larger batch, torch.compile, CUDA graphs"),
+# What may be done about a part's growth.
+_REMEDIES = {
+    COMPUTE: "Kernels run slower or copy gradients: look at packing and contention",
+    WAITING: "Ranks do not launch at the same time: find the late one",
+    TRANSFER: "The links limit it: larger batch, compressed gradients, faster links",
+    UNRESOLVED: "Record all ranks to tell why",
+    COPY: "Copies are not hidden: look at what is copied",
+    IDLE: "The host limits it: larger batch, torch.compile, CUDA graphs",
 }
 
 
@@ -82,7 +80,7 @@ def _limit(row: WeakRow, cell: CellRow, baseline: CellRow) -> Iterator[str]:
     if _efficiency(row) >= SCALES:
         yield f"{name}: nothing limits it by more than {percent(1 - SCALES)}."
         return
-    grown = {part: growth for part in _LIMITS if (growth := _growth(part, cell, baseline)) is not None}
+    grown = {part: growth for part in _REMEDIES if (growth := _growth(part.field, cell, baseline)) is not None}
     span_ns = cell.measured["span_ns"].median if "span_ns" in cell.measured else None
     if not grown or not span_ns:
         yield f"{name}: no traces tell what limits it."
@@ -91,9 +89,8 @@ def _limit(row: WeakRow, cell: CellRow, baseline: CellRow) -> Iterator[str]:
     if grown[part] < LEAST_SHARE * span_ns:
         yield f"{name}: no part of the profiled step grew, so that the traces do not tell what limits it."
         return
-    words, remedy = _LIMITS[part]
     by = f"by about {ms(grown[part])} per profiled step of {ms(span_ns)}"
-    yield f"{name}: {words} grew most, {by}. {remedy}."
+    yield f"{name}: {part.words} grew most, {by}. {_REMEDIES[part]}."
 
 
 def _growth(part: str, cell: CellRow, baseline: CellRow) -> float | None:

@@ -15,19 +15,14 @@ import numpy as np
 
 from analyzers.arrays import Float64, Int64
 from analyzers.intervals import Intervals, union_of
-from analyzers.reporting import IDLE_CAUSES, Lane, Lanes, Report
+from analyzers.reporting import Lane, Lanes, Report
+from analyzers.step_parts import COMPUTE, COPY, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING
 
 CELLS = 360
 # How many devices of each run are drawn.
 MOST_DEVICES = 8
-# Lanes by the window's figure that they add up to; causes of idle time come after these.
-_LANES = {
-    "compute_ns": "compute",
-    "exposed_transfer_ns": "exposed_transfer",
-    "exposed_wait_ns": "exposed_wait",
-    "exposed_unresolved_ns": "exposed_unresolved",
-    "exposed_copy_ns": "exposed_copies",
-}
+# Idle time is drawn by its causes, which come after these.
+_DRAWN = (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +100,10 @@ def _strip(lane: Lanes, step: int, edges: Int64) -> StepStrip:
     of_step = lane.steps.step == step
     window = union_of(lane.steps.start_ns[of_step], lane.steps.end_ns[of_step])
     idle = lane.idle_causes
-    parts = {name: getattr(lane, attribute) for name, attribute in _LANES.items()}
+    parts = {part.field: getattr(lane, part.lane) for part in _DRAWN}
     parts |= {
-        f"idle_{cause}_ns": union_of(idle.start_ns[idle.cause == code], idle.end_ns[idle.cause == code])
-        for code, cause in enumerate(IDLE_CAUSES)
+        part.field: union_of(idle.start_ns[idle.cause == code], idle.end_ns[idle.cause == code])
+        for code, part in enumerate(IDLE_PARTS)
     }
     inside = {name: part & window for name, part in parts.items()}
     return StepStrip(

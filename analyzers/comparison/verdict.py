@@ -8,25 +8,11 @@ from analyzers.comparison.change import Change
 from analyzers.comparison.document import Comparison, PartChange, StepAccount
 from analyzers.reporting import Window, mean_step
 from analyzers.statistics import LEAST_SHARE
+from analyzers.step_parts import CAUSE_PARTS
 from analyzers.units import MOST_SHARE, between_ms, duration, ms, percent, times
 
 UNPROFILED = "unprofiled_step_ns"
-# What a part is called in a sentence.
-_PARTS = {
-    "compute_ns": "compute",
-    "exposed_wait_ns": "exposed waiting for other ranks",
-    "exposed_transfer_ns": "exposed transfer",
-    "exposed_unresolved_ns": "exposed communication that could not be matched",
-    "exposed_copy_ns": "exposed copies",
-    "idle_input_ns": "idle time while input loads",
-    "idle_synchronize_ns": "idle time while the host synchronizes",
-    "idle_operator_ns": "idle time in PyTorch's operators on the host",
-    "idle_python_ns": "idle time in Python",
-    "idle_launch_latency_ns": "idle time while kernels launch",
-    "idle_kernel_gap_ns": "gaps between kernels",
-    "idle_dependency_ns": "idle time between streams",
-    "idle_unknown_ns": "idle time of unknown cause",
-}
+_WORDS = {part.field: part.words for part in CAUSE_PARTS}
 
 
 def leading(comparison: Comparison) -> tuple[Change | None, bool]:
@@ -130,7 +116,7 @@ def _why(accounted: StepAccount | None, change: Change) -> Iterator[str]:
             more = "more" if largest.difference_ns > 0 else "less"
             sure = "" if largest.state == "changed" else ", which is not certain"
             yield (
-                f"{'Most of it is' if most else 'The largest part is'} {_PARTS[largest.part]}: "
+                f"{'Most of it is' if most else 'The largest part is'} {_WORDS[largest.part]}: "
                 f"{duration(abs(largest.difference_ns))} {more} per profiled step{sure}."
             )
 

@@ -36,7 +36,6 @@ from analyzers.reporting.frames import (
 )
 from analyzers.reporting.measures import (
     IDLE_CAUSES,
-    IDLE_PARTS,
     Compute,
     DeviceSummary,
     IdleFrom,
@@ -47,7 +46,6 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.per_step import (
     GRADIENTS,
-    SPLIT_PARTS,
     GradientBandwidth,
     StepFigures,
     StepSeries,
@@ -60,4 +58,3 @@ from analyzers.reporting.per_step import (
 )
 from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
-from analyzers.reporting.summary import EXPOSED, PARTS

@@ -36,6 +36,7 @@ from analyzers.reporting.step_timeline import LaneName, lanes_of
 from analyzers.reprs import brief
 from analyzers.rows import labels
 from analyzers.run import hosts
+from analyzers.step_parts import COMPUTE, COPY, EXPOSED, IDLE
 from analyzers.trace import Collective
 
 if TYPE_CHECKING:
@@ -43,14 +44,11 @@ if TYPE_CHECKING:
 
 # Lanes that are nothing but time, by the field that holds them and the window's figure that they add up to.
 TIMES = {
-    "compute": "compute_ns",
+    COMPUTE.lane: COMPUTE.field,
     "communication": "comm_ns",
-    "exposed_wait": "exposed_wait_ns",
-    "exposed_transfer": "exposed_transfer_ns",
-    "exposed_unresolved": "exposed_unresolved_ns",
+    **{part.lane: part.field for part in EXPOSED},
     "copies": "copy_ns",
-    "exposed_copies": "exposed_copy_ns",
-    "idle": "idle_ns",
+    **{part.lane: part.field for part in (COPY, IDLE)},
 }
 
 

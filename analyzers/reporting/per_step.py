@@ -12,6 +12,7 @@ from analyzers.collectives import CollectiveRow, GroupWindow, line_names
 from analyzers.reporting.document import Report, Window
 from analyzers.reporting.measures import IDLE_CAUSES
 from analyzers.statistics import Spread, ratio, spreads
+from analyzers.step_parts import SPLIT_PARTS, fields_of
 
 GRADIENTS = "gradients"
 
@@ -107,17 +108,13 @@ def _utilization(rows: Sequence[CollectiveRow]) -> float:
     return sum((row.utilization_at_size or 0.0) * (row.transfer_ns or 0) for row in rows) / _transfer_ns(rows)
 
 
-# What a step's windows are made of; their shares add up to 1.
-SPLIT_PARTS = (
-    *("compute_ns", "exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns", "exposed_copy_ns", "idle_ns"),
-)
-
-
 def mean_step(windows: Sequence[Window]) -> dict[str, float]:
     """Return the mean span of windows and what it is made of, idle time by cause, which adds up; none of no windows."""
     if not windows:
         return {}
-    parts = {name: sum(getattr(window, name) for window in windows) for name in ("span_ns", *SPLIT_PARTS[:-1])}
+    parts = {
+        name: sum(getattr(window, name) for window in windows) for name in ("span_ns", *fields_of(SPLIT_PARTS[:-1]))
+    }
     parts |= {
         f"idle_{cause}_ns": sum(getattr(window.idle, f"{cause}_ns") for window in windows) for cause in IDLE_CAUSES
     }
@@ -188,7 +185,9 @@ def _step(step: int, windows: Sequence[Window], busbw_gbps: float | None) -> Ste
         step=step,
         start_ns=min(window.start_ns for window in windows),
         span_ns=float(np.median([window.span_ns for window in windows])),
-        shares={part: ratio(sum(getattr(window, part) for window in windows), span_ns) for part in SPLIT_PARTS},
+        shares={
+            part: ratio(sum(getattr(window, part) for window in windows), span_ns) for part in fields_of(SPLIT_PARTS)
+        },
         overlap=ratio(hidden_ns, comm_ns),
         gradients_busbw_gbps=busbw_gbps,
     )

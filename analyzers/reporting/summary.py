@@ -19,23 +19,16 @@ from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import ControlFigures, Representative, RunFacts, Summary
 from analyzers.reporting.evidence import evidence_of
 from analyzers.reporting.headline import Findings, headline, why_unresolved
-from analyzers.reporting.measures import IDLE_PARTS, DeviceSummary, idle_parts, over_devices
+from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice
 from analyzers.sections import later
 from analyzers.statistics import ratio, spreads, spreads_by
+from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
 from analyzers.units import between_ms, ms, percent
 
-# What a window's span is made of; the four add up to it.
-PARTS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
-MEASURED = (*PARTS, "comm_ns", "copy_ns", "overlapped_comm_ns")
-# What exposed communication is made of.
-EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns", "exposed_unresolved_ns")
-_PARTS = {
-    "compute_ns": "compute",
-    "exposed_comm_ns": "exposed communication",
-    "exposed_copy_ns": "exposed copies",
-    "idle_ns": "idle",
-}
+MEASURED = (*fields_of(PARTS), "comm_ns", "copy_ns", "overlapped_comm_ns")
+# Behind its share idle time is called idle.
+_PARTS = {part.field: part.words for part in PARTS} | {IDLE.field: IDLE.label}
 # From this difference of a part's share on, ranks are said to differ.
 APART = 0.1
 # A step whose interval is wider than this share of it is named with the interval.
@@ -53,7 +46,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     rows, exchanged = analyses.rows, analyses.exchanged
     measures = _measures(analyses)
     total_ns = int(rows.span_ns.sum())
-    shares = {part: ratio(measures[part].sum(), total_ns) for part in (*PARTS, *EXPOSED, *IDLE_PARTS)}
+    shares = {part: ratio(measures[part].sum(), total_ns) for part in fields_of((*PARTS, *EXPOSED, *IDLE_PARTS))}
     shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median, devices = analyses.median_window, _by_device(rows, measures)
     bandwidths, over = bandwidth_rows(exchanged), over_devices(devices)
@@ -89,9 +82,9 @@ def _measures(analyses: Analyses) -> dict[str, NDArray[Any]]:
     """Return the figures of every window that a summary has, by name."""
     rows = analyses.rows
     measures = {name: getattr(rows, name) for name in ("span_ns", *MEASURED, "overlap")}
-    measures |= {name: getattr(analyses.exposed, name) for name in EXPOSED}
+    measures |= {name: getattr(analyses.exposed, name) for name in fields_of(EXPOSED)}
     measures["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns)
-    measures |= dict(zip(IDLE_PARTS, analyses.column(idle_parts).T, strict=True))
+    measures |= dict(zip(fields_of(IDLE_PARTS), analyses.column(idle_parts).T, strict=True))
     return measures
 
 
@@ -112,9 +105,9 @@ def verdict(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], 
     """
     exposed = _exposed(run, shares, transfer_is_bound)
     parts = [
-        f"{percent(shares[name])} {label}{exposed if name == 'exposed_comm_ns' else ''}"
+        f"{percent(shares[name])} {label}{exposed if name == COMM.field else ''}"
         for name, label in _PARTS.items()
-        if shares[name] or name in ("compute_ns", "idle_ns")
+        if shares[name] or name in (COMPUTE.field, IDLE.field)
     ]
     made_of = f"{', '.join(parts)}{_hidden(run, rows, shares)}" if rows.span_ns.any() else "nothing takes any time"
     return " ".join([f"{_step(run, rows)}: {made_of}.", *_odd_step(rows), *_ranks_differ(rows)])

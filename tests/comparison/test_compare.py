@@ -20,7 +20,7 @@ from analyzers.comparison.sweeps import compare_sweeps
 from analyzers.layers.bucket_table import Layout, LayoutBucket
 from analyzers.notices import Code
 from analyzers.reporting.document import Report
-from analyzers.reporting.measures.idle_time import IDLE_PARTS, IdleCauses
+from analyzers.reporting.measures.idle_time import IdleCauses
 from analyzers.run.controls import control
 from analyzers.sections import replaced as replace
 from tests.support.comparing import controlled, stepping
@@ -418,7 +418,7 @@ def test_idle_time_is_compared_by_cause():
     operator = Figure("idle_operator_ns")
     assert figures(operator) == b.summary.windows["idle_operator_ns"].median
     idle_ns, span_ns = (sum(getattr(row, name) for row in b.windows) for name in ("idle_ns", "span_ns"))
-    shares = [figures(Figure(f"{name.removesuffix('_ns')}_share")) for name in IDLE_PARTS]
+    shares = [figures(Figure(f"idle_{name.removesuffix('_ns')}_share")) for name in IdleCauses.__struct_fields__]
     assert sum(shares) == pytest.approx(idle_ns / span_ns)
     assert figures(Figure("idle_operator_ns", of="change")) is found.idle["idle_operator_ns"].changed
 

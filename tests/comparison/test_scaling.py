@@ -29,12 +29,12 @@ from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.per_step import gradient_bandwidth
-from analyzers.reporting.summary import PARTS
 from analyzers.run.controls import Control
 from analyzers.run.manifest import Dataset, Epoch, Manifest
 from analyzers.run.sweep import Cell
 from analyzers.sections import replaced as replace
 from analyzers.statistics import Spread
+from analyzers.step_parts import PARTS
 from tests.support.samples import SAMPLES, summarized
 from tests.support.saved import saved
 from tests.support.sweeping import MS, cell, entry, studied, timed, write_cell, write_sweep
@@ -357,7 +357,7 @@ def recorded() -> list[CellRow]:
 
 def test_parts_of_a_step_add_up_in_every_cell():
     for row in recorded():
-        assert sum(row.representative[part] for part in PARTS) == row.representative["span_ns"]
+        assert sum(row.representative[part.field] for part in PARTS) == row.representative["span_ns"]
         exposed = row.representative["exposed_wait_ns"] + row.representative["exposed_transfer_ns"]
         assert exposed == row.representative["exposed_comm_ns"]
         assert sum(share or 0 for share in row.shares.values()) == pytest.approx(1)

@@ -14,12 +14,12 @@ from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize, summarize_rank
 from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
-from analyzers.reporting.summary import PARTS
 from analyzers.run.calibration import CalibratedLinks, Calibration, calibration_row
 from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run
 from analyzers.run.manifest import DeviceState, Manifest
 from analyzers.run.rank_trace import RankTrace
+from analyzers.step_parts import PARTS
 from analyzers.trace.collective_calls import Call, Collective, Group
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind
@@ -123,7 +123,7 @@ def test_json_conserves_time_and_counts_from_the_earliest_event():
     windows = json.loads(to_json(report(drawn())))["windows"]
     assert [window["start_ns"] for window in windows] == [0, 7, 0, 7]
     for window in windows:
-        assert sum(window[part] for part in PARTS) == window["span_ns"]
+        assert sum(window[part.field] for part in PARTS) == window["span_ns"]
 
 
 def test_a_window_without_communication_has_a_null_overlap():
@@ -141,7 +141,7 @@ def test_the_representative_step_has_the_median_span():
 
 def test_shares_of_all_time_add_up():
     shares = report(drawn()).summary.shares
-    assert sum(shares[part] for part in PARTS) == pytest.approx(1)
+    assert sum(shares[part.field] for part in PARTS) == pytest.approx(1)
 
 
 def timed(ns: int) -> Control:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from analyzers import step_parts
+from analyzers.step_parts import Part
+
 
 @dataclass(frozen=True)
 class StepPart:
@@ -34,10 +37,14 @@ class StepPart:
         return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
-COMPUTE = StepPart("compute_ns", "compute", "#0072B2", "█", dark="#4FA8E0")
-COMM = StepPart("exposed_comm_ns", "exposed comm", "#D55E00", "▓")
-COPY = StepPart("exposed_copy_ns", "exposed copy", "#E69F00", "▒")
-IDLE = StepPart("idle_ns", "idle", "#999999", "░", 0.45, dark="#626A75")
+def _shown(part: Part, color: str, glyph: str, shade: float = 1.0, *, pattern: str = "", dark: str = "") -> StepPart:
+    return StepPart(part.field, part.label, color, glyph, shade, pattern, dark=dark)
+
+
+COMPUTE = _shown(step_parts.COMPUTE, "#0072B2", "█", dark="#4FA8E0")
+COMM = _shown(step_parts.COMM, "#D55E00", "▓")
+COPY = _shown(step_parts.COPY, "#E69F00", "▒")
+IDLE = _shown(step_parts.IDLE, "#999999", "░", 0.45, dark="#626A75")
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 
 # What is printed, character for character, where a stream's encoding lacks it: parts and shades keep their difference,
@@ -67,9 +74,9 @@ ASCII = {
 
 # What exposed communication is made of: waiting is paler, and hatched where nothing but the hatching tells them apart;
 # of what is unresolved nobody knows which of the two it is.
-TRANSFER = StepPart("exposed_transfer_ns", "exposed transfer", COMM.color, COMM.glyph)
-WAITING = StepPart("exposed_wait_ns", "exposed waiting", "#F0A882", "▚", pattern="hatched")
-UNRESOLVED = StepPart("exposed_unresolved_ns", "exposed unresolved", "#CC79A7", "▞", pattern="crossed")
+TRANSFER = _shown(step_parts.TRANSFER, COMM.color, COMM.glyph)
+WAITING = _shown(step_parts.WAITING, "#F0A882", "▚", pattern="hatched")
+UNRESOLVED = _shown(step_parts.UNRESOLVED, "#CC79A7", "▞", pattern="crossed")
 # What compute and communication of a layer or bucket are made of: the forward's compute is paler.
 FORWARD = StepPart("forward_ns", "forward compute", "#8CC4E8", "▚")
 BACKWARD = StepPart("backward_ns", "backward compute", COMPUTE.color, COMPUTE.glyph)
@@ -93,9 +100,9 @@ IDLE_LOOKS = tuple(
     for name, shade, pattern, _ in _IDLE
 )
 IDLE_PARTS = tuple(
-    replace(look, field=f"idle_{cause}_ns", label=f"idle: {cause.replace('_', ' ')}", look=look.field)
+    replace(look, field=part.field, label=part.label, look=look.field)
     for look, (*_, causes) in zip(IDLE_LOOKS, _IDLE, strict=True)
-    for cause in causes
+    for part in map(step_parts.BY_CAUSE.__getitem__, causes)
 )
 # A step's parts with idle time by cause.
 CAUSE_PARTS = (*SPLIT_PARTS[:-1], *IDLE_PARTS)

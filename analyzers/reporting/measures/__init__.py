@@ -8,7 +8,6 @@ Decisions: docs/dev/decisions/reporting.md
 
 from analyzers.reporting.measures.idle_time import (
     IDLE_CAUSES,
-    IDLE_PARTS,
     IdleCauses,
     IdleLine,
     IdleRows,

@@ -18,8 +18,6 @@ from analyzers.statistics import Spread, spreads
 
 # Causes as they are spelled, in the order of their columns.
 IDLE_CAUSES = tuple(cause.label for cause in Cause)
-# The same as figures of windows that stand beside their idle_ns, which they add up to.
-IDLE_PARTS = tuple(f"idle_{cause}_ns" for cause in IDLE_CAUSES)
 
 
 class IdleCauses(msgspec.Struct, frozen=True):
@@ -107,7 +105,7 @@ def window_causes(measured: Sequence[Measured]) -> list[IdleCauses]:
 
 
 def idle_parts(measured: Measured) -> Int64:
-    """Return a row per window of one rank, a column for each of IDLE_PARTS."""
+    """Return a row per window of one rank, a column per cause."""
     parts: Int64 = measured.idle.ns.sum(axis=2)
     return parts
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from analyzers.arrays import Float64
 from analyzers.statistics import LEAST_SHARE, Spread, spreads
+from analyzers.step_parts import COMM, COMPUTE, COPY, IDLE, WAITING, fields_of
 
 
 class DeviceSummary(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ FENCE = 3.0
 LEAST_DEVICES = 8
 
 # What devices are compared by.
-MEASURES = ("span_ns", "compute_ns", "exposed_comm_ns", "exposed_wait_ns", "exposed_copy_ns", "idle_ns")
+MEASURES = ("span_ns", *fields_of((COMPUTE, COMM, WAITING, COPY, IDLE)))
 SHOWN = (*MEASURES, "comm_ns", "copy_ns", "overlap", "own_ns")
 
 

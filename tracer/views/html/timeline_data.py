@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers import step_parts
 from analyzers.arrays import Int64, values_at
 from analyzers.json_documents import compact
 from analyzers.rank import is_layer
@@ -32,11 +33,11 @@ from tracer.views import COMPUTE, COPY, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITIN
 
 # Lanes of nothing but time, by letter; capital letters are causes of idle time, in their order.
 _TIMES = {
-    "c": "compute",
-    "t": "exposed_transfer",
-    "w": "exposed_wait",
-    "u": "exposed_unresolved",
-    "x": "exposed_copies",
+    "c": step_parts.COMPUTE.lane,
+    "t": step_parts.TRANSFER.lane,
+    "w": step_parts.WAITING.lane,
+    "u": step_parts.UNRESOLVED.lane,
+    "x": step_parts.COPY.lane,
 }
 _IDLE = "ISOPLKDU"
 # The letter of each state, and the part of a step it is. Outside of the windows it is a dot.

@@ -32,15 +32,11 @@ from analyzers.collectives import CollectiveRow
 from analyzers.intervals import Intervals
 from analyzers.rank import Cause, IdleTrack, Phase
 from analyzers.reporting import CollectiveLane, KernelLane, Lanes, Report
+from analyzers.step_parts import COMM, COPY, EXPOSED
 from analyzers.trace import short_name
 
 Place = tuple[int, int | str]  # rank, device
 
-EXPOSED_LANES = {
-    "exposed_wait": "exposed waiting",
-    "exposed_transfer": "exposed transfer",
-    "exposed_unresolved": "exposed unresolved",
-}
 PASSES = ("forward", "backward")
 # Correlation ids by category, for their color in Perfetto's UI (v52, colorizer.ts).
 _COLORS = {
@@ -121,17 +117,16 @@ def name_of(lane: Lanes) -> str:
 
 def _tracks(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Iterator[Track | Counter | None]:
     yield Track("steps", _steps(lane))
-    yield _times("compute", {"compute": lane.compute}, {"compute": "compute"})
+    yield _times(lane, "compute")
     yield from _kernels(lane)
     if len(lane.layers.start_ns):
         yield Track("layers", _layers(lane))
-    yield _times("communication", {"communication": lane.communication}, {"communication": "communication"})
-    exposed = {part: getattr(lane, part) for part in EXPOSED_LANES}
-    yield _times("exposed communication", exposed, EXPOSED_LANES)
+    yield _times(lane, "communication")
+    yield _times(lane, COMM.words, {part.lane: part.label for part in EXPOSED})
     yield from _groups(lane, report, arrows)
-    yield _times("copies", {"copies": lane.copies}, {"copies": "copies"})
-    yield _times("exposed copies", {"exposed_copies": lane.exposed_copies}, {"exposed_copies": "exposed copies"})
-    yield _times("idle", {"idle": lane.idle}, {"idle": "idle"})
+    yield _times(lane, "copies")
+    yield _times(lane, COPY.words, {COPY.lane: COPY.words})
+    yield _times(lane, "idle")
     if len(lane.idle_causes.start_ns):
         yield Track("idle by cause", _idle(lane.idle_causes))
     yield from _counters(lane.collectives, report.collectives)
@@ -143,8 +138,13 @@ def _steps(lane: Lanes) -> Iterator[Slice]:
         yield Slice(start, end, f"step {step}", "step")
 
 
-def _times(track: str, times: Mapping[str, Intervals], names: Mapping[str, str]) -> Track | None:
-    """Merge lanes of nothing but time, which do not overlap, into one track; None where all of them are empty."""
+def _times(lane: Lanes, track: str, names: Mapping[str, str] | None = None) -> Track | None:
+    """Merge lanes of nothing but time, which do not overlap, into one track; None where all of them are empty.
+
+    `names` are what stretches of each lane are called; without them there is one lane, called like the track.
+    """
+    names = names or {track: track}
+    times = {name: lane.times[name] for name in names}
     return Track(track, _merged(times, names)) if any(len(time) for time in times.values()) else None
 
 

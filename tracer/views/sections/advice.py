@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from analyzers.confidence import is_told_apart
 from analyzers.reporting import Advice, IdleFrom, Report, SyncCost, is_cheap
 from analyzers.units import between_ms, duration, percent, rounded_percent
-from tracer.views import Block, Heading, Paragraph, Section, Table, milliseconds, numbers, texts
+from tracer.views import (
+    TRANSFER,
+    UNRESOLVED,
+    WAITING,
+    Block,
+    Heading,
+    Paragraph,
+    Section,
+    Table,
+    milliseconds,
+    numbers,
+    texts,
+)
 
 _IDLE = {
     IdleFrom.QUIET: "against a step without synchronization",
@@ -96,10 +108,10 @@ def _is_informative(cost: SyncCost) -> bool:
 
 
 def _parts(cost: SyncCost) -> Iterator[tuple[str, int | None, str]]:
-    yield "exposed waiting", cost.exposed_wait_ns, ""
-    yield "exposed transfer", cost.exposed_transfer_ns, ""
+    yield WAITING.label, cost.exposed_wait_ns, ""
+    yield TRANSFER.label, cost.exposed_transfer_ns, ""
     if cost.exposed_unresolved_ns:
-        yield "exposed unresolved", cost.exposed_unresolved_ns, "waiting or transfer, not known which"
+        yield UNRESOLVED.label, cost.exposed_unresolved_ns, "waiting or transfer, not known which"
     yield "packing kernels", cost.packing_ns, "while nothing else runs"
     yield "packing copies", cost.packing_copies_ns, "while nothing else runs"
     yield "contention", cost.contention_ns, _contention(cost)

@@ -13,7 +13,11 @@ from analyzers.statistics import Spread
 from analyzers.units import percent
 from tracer.views import (
     COMM,
+    COMPUTE,
+    COPY,
+    IDLE,
     PARTS,
+    WAITING,
     Block,
     Column,
     Drawing,
@@ -37,16 +41,12 @@ MOST_OUTLIERS = 8
 # Of warnings that say one thing of several ranks so many are shown.
 MOST_ALIKE = 3
 # What only a run that communicates has.
-_OF_COMMUNICATION = (COMM.field, "exposed_wait_ns", "overlap")
 _OVERLAP = "overlap"
+_OF_COMMUNICATION = (COMM.field, WAITING.field, _OVERLAP)
 # The parts of a step, with what waiting is of the exposed communication behind it.
-_COLUMNS = (
-    *(name for part in PARTS for name in (part.field, *(["exposed_wait_ns"] if part is COMM else []))),
-    _OVERLAP,
-)
-_LABELS = {part.field: part.label.replace(" ", "\n") for part in PARTS}
-_LABELS |= {"exposed_wait_ns": "exposed\nwaiting", _OVERLAP: "overlap"}
-_WORDS = {"span_ns": "step", "exposed_wait_ns": "waiting"} | {part.field: part.label for part in PARTS}
+_LABELS = {part.field: part.label.replace(" ", "\n") for part in (COMPUTE, COMM, WAITING, COPY, IDLE)}
+_LABELS |= {_OVERLAP: "overlap"}
+_WORDS = {part.field: part.label for part in PARTS} | {"span_ns": "step", WAITING.field: "waiting"}
 _QUANTILES = {"minimum": "lowest", "low": "25 %", "median": "median", "high": "75 %", "maximum": "highest"}
 _OWN = "Slowest and fastest go by a rank's step less its waiting: the rank that waits least is the one others wait for."
 _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, and by 1 % of the step."
@@ -65,7 +65,7 @@ def timed_with(window: str) -> str:
 
 def step_columns(report: Report) -> list[str]:
     """Return which figures of a step tables show, by the names of windows' columns."""
-    return [name for name in _COLUMNS if communicates(report) or name not in _OF_COMMUNICATION]
+    return [name for name in _LABELS if communicates(report) or name not in _OF_COMMUNICATION]
 
 
 def step_heads(columns: Sequence[str]) -> list[str]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from analyzers.comparison import CellChange, Change, Comparison, SweepComparison
 from analyzers.units import between_ms, percent, relative_change
 from tracer.views import (
+    COMM,
     IDLE_PARTS,
+    SPLIT_PARTS,
     Column,
     Table,
     TitledTable,
@@ -29,15 +31,8 @@ LABELS = {
     "profiled_step_ns": "step, profiled",
     "span_ns": "step in the trace",
     "comm_ns": "communication",
-    "exposed_comm_ns": "exposed comm",
     "gradients_busbw_gbps": "gradients' busbw",
-    "compute_ns": "compute",
-    "exposed_wait_ns": "exposed waiting",
-    "exposed_transfer_ns": "exposed transfer",
-    "exposed_unresolved_ns": "exposed unresolved",
-    "exposed_copy_ns": "exposed copies",
-    "idle_ns": "idle",
-    **{part.field: part.label for part in IDLE_PARTS},
+    **{part.field: part.label for part in (COMM, *SPLIT_PARTS, *IDLE_PARTS)},
     "wait_ns": "waiting",
     "transfer_ns": "transfer",
     "queued_ns": "queued",
