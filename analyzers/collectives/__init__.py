@@ -16,6 +16,7 @@ from analyzers.collectives.by_group import (
     GroupSummary,
     GroupWindow,
     Lines,
+    OneGroup,
     group_rows,
     group_summaries,
     line_names,

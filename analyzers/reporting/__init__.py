@@ -42,6 +42,7 @@ from analyzers.reporting.measures import (
     IdleLine,
     KernelRow,
     OverDevices,
+    RegionKernel,
     SyncCost,
 )
 from analyzers.reporting.per_step import (

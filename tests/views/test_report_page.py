@@ -30,7 +30,6 @@ from tracer.views.html.report_top import top
 from tracer.views.html.templates import POLICY
 from tracer.views.html.timeline_data import MOST_STRETCHES, STATES, strips
 from tracer.views.palette import CAUSE_PARTS, IDLE_LOOKS, SPLIT_PARTS, TRANSFER
-from tracer.views.sections.column_help import explained
 from tracer.views.sections.overview import run_title
 
 pytestmark = pytest.mark.usefixtures("remembered")
@@ -230,7 +229,7 @@ CLEAR |= {"learning rate", "cap", "GPUs", "latency us"}
 @pytest.mark.parametrize("path", REPORTED)
 def test_heads_explain_themselves(path):
     for name, make in SECTIONS.items():
-        for block in explained(make(reported(path)), name):
+        for block in make(reported(path)):
             if isinstance(block, Table):
                 assert {column.title for column in block.columns if not column.help} <= CLEAR, name
 

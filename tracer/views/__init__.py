@@ -1,7 +1,8 @@
 """Views: results as text, markdown, pages, plots, timelines, none computes.
 
 A section is a list of blocks (`document`), with numbers from `format` and colours from `palette`; `terminal` and
-`markdown` render it, and `csv_tables` writes frames. `choices` has the words of options.
+`markdown` render it, and `csv_tables` writes frames. `column_help` says what figures mean, `choices` has the words of
+options.
 The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` show.
 
 Decisions: docs/dev/decisions/views.md
@@ -9,12 +10,14 @@ Decisions: docs/dev/decisions/views.md
 
 from analyzers.units import count, size
 from tracer.views.choices import BANDWIDTH, KINDS, SCALING, By
+from tracer.views.column_help import HELP
 from tracer.views.csv_tables import csv_text
 from tracer.views.document import (
     Block,
     Caution,
     Column,
     Drawing,
+    Field,
     Heading,
     Paragraph,
     Place,
@@ -23,10 +26,12 @@ from tracer.views.document import (
     Span,
     Table,
     TitledTable,
+    field,
     numbers,
+    table,
     texts,
 )
-from tracer.views.format import gbps, milliseconds, plain, rounded_up
+from tracer.views.format import figure, gbps, milliseconds, plain, rounded_up
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     ASCII,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from tracer.views.column_help import HELP
+from tracer.views.format import figure
+
+Item = TypeVar("Item")
+Shown = TypeVar("Shown", contravariant=True)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,8 @@ class Table:
 
     `is_spaced`: an empty line parts the groups where nothing else does. `places`: what each row is about, by its
     number over all groups, for views with a timeline; rows beyond its end are about no place. `subject` is the column
-    that names it, and `whole_names` are its names in full, by row, where its cells may cut them.
+    that names it, and `whole_names` are its names in full, by row, where its cells may cut them. `items` are the
+    objects that rows are about.
     """
 
     columns: Sequence[Column]
@@ -85,11 +92,54 @@ class Table:
     places: Sequence[Place | None] = ()
     subject: int = 0
     whole_names: Sequence[str] = ()
+    items: Sequence[Any] = ()
 
     @property
     def rows(self) -> list[Row]:
         """Return the rows of all groups."""
         return [row for group in self.groups for row in group]
+
+    def where(self, is_kept: Callable[[Any], bool]) -> Table:
+        """Return the rows whose objects are kept, in one group."""
+        kept = [number for number, item in enumerate(self.items) if is_kept(item)]
+        marked = {place for place, number in enumerate(kept) if number in self.marked}
+        rows = self.rows
+        return Table(self.columns, [[rows[number] for number in kept]], marked, items=[self.items[n] for n in kept])
+
+
+@dataclass(frozen=True)
+class Field(Column, Generic[Shown]):
+    """A column with what its cells say of each row's object."""
+
+    cell: Callable[[Shown], str] = str
+
+
+def field(
+    name: str, head: str, meaning: str = "", of: Callable[[Any, str], float | None] = getattr, wide: bool = False
+) -> Field[Any]:
+    """Build the column of a figure, in the unit that its name ends in; `of` gives a row's figure by its name.
+
+    Without a meaning of its own it has the figure's, whichever table it stands in.
+    """
+    return Field(head, wide=wide, help=meaning or HELP.get(name, ""), cell=lambda row: figure(name, of(row, name)))
+
+
+def table(
+    fields: Sequence[Field[Item]],
+    *groups: Sequence[Item],
+    place: Callable[[Item], Place | None] | None = None,
+    subject: int = 0,
+    whole_name: Callable[[Item], str] | None = None,
+    is_marked: Callable[[Item], bool] | None = None,
+    is_spaced: bool = False,
+) -> Table:
+    """Arrange objects in rows; `place` says what each is about, `whole_name` what its cell may cut."""
+    items = [item for group in groups for item in group]
+    rows = [[[one.cell(item) for one in fields] for item in group] for group in groups]
+    places = [place(item) for item in items] if place is not None else []
+    names = [whole_name(item) for item in items] if whole_name is not None else []
+    marked = {number for number, item in enumerate(items) if is_marked is not None and is_marked(item)}
+    return Table(fields, rows, marked, is_spaced, places, subject, names, items)
 
 
 @dataclass(frozen=True)

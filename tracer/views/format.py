@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import floor, log10
 
-from analyzers.units import NS_PER_MS
+from analyzers.units import NS_PER_MS, percent, size
 
 
 def plain(text: str) -> str:
@@ -28,3 +28,12 @@ def gbps(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.1f}" if value >= 100 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
+
+
+def figure(name: str, value: float | None) -> str:
+    """Write a figure in the unit that its name ends in; without one it is a share."""
+    if name.endswith("_ns"):
+        return milliseconds(value)
+    if name.endswith("bytes"):
+        return size(None if value is None else int(value))
+    return gbps(value) if name.endswith("_gbps") else percent(value)

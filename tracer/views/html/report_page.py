@@ -24,18 +24,19 @@ from analyzers.sections import computed, replaced
 from analyzers.units import ms
 from tracer.views import (
     CAUSE_PARTS,
+    HELP,
     IDLE,
     Drawing,
+    Field,
     Heading,
     Place,
     Section,
-    Table,
     TitledTable,
     count,
+    field,
     in_legend,
     milliseconds,
-    numbers,
-    texts,
+    table,
 )
 from tracer.views.html.bandwidth_curve import curve
 from tracer.views.html.prediction_curve import CapPicture, capline
@@ -59,7 +60,6 @@ from tracer.views.sections import (
     controls,
     device_name,
     epochs,
-    explained,
     idle_section,
     layers_section,
     loader,
@@ -100,7 +100,7 @@ def report_html(
     inside = _of_ranks(
         report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_ROWS_OF_RANKS)}
     )
-    shown = {name: titled(explained(make(report), name)) for name, make in SECTIONS.items()}
+    shown = {name: titled(make(report)) for name, make in SECTIONS.items()}
     values = {
         "report": report,
         "title": run_title(report.run),
@@ -157,9 +157,9 @@ def _predicted(prediction: WhatIf) -> Predicted:
     return Predicted(
         why=sentence(prediction.headline),
         own=titled(own(prediction)),
-        scenarios=titled(explained(scenarios(prediction), "whatif")),
-        others=titled(explained(other_scenarios(prediction), "whatif")),
-        scaling=titled(explained(scale_out_section(prediction), "whatif")),
+        scenarios=titled(scenarios(prediction)),
+        others=titled(other_scenarios(prediction)),
+        scaling=titled(scale_out_section(prediction)),
         basis=titled(basis(prediction)),
         picture=capline(prediction) if prediction.has_caps else None,
         rows=row_picture(prediction),
@@ -246,14 +246,23 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
 def _unmatched(rows: Sequence[UnmatchedRow]) -> Section:
     if not rows:
         return []
-    lines = [
-        [str(row.rank), str(row.device), row.kind, row.name, *map(milliseconds, (row.start_ns, row.dur_ns)), row.why]
-        for row in rows[:MOST_ROWS]
-    ]
-    heads = [*numbers("rank", "device"), *texts("kind", "kernel"), *numbers("starts, ms", "ms"), *texts("why")]
+
+    def place(row: UnmatchedRow) -> Place:
+        return Place(row.step, row.rank, row.device, kernel=row.name)
+
     title = f"Communication that is in no collective: {count(len(rows), 'kernel')}"
-    places = [Place(row.step, row.rank, row.device, kernel=row.name) for row in rows[:MOST_ROWS]]
-    return [Heading(title), Table(heads, [lines], places=places, subject=3)]
+    return [Heading(title), table(_UNMATCHED, rows[:MOST_ROWS], place=place, subject=3)]
+
+
+_UNMATCHED: Sequence[Field[UnmatchedRow]] = (
+    Field("rank", cell=lambda row: str(row.rank)),
+    Field("device", cell=lambda row: str(row.device)),
+    Field("kind", True, cell=lambda row: row.kind),
+    Field("kernel", True, cell=lambda row: row.name),
+    field("start_ns", "starts, ms"),
+    Field("ms", cell=lambda row: milliseconds(row.dur_ns)),
+    Field("why", True, help=HELP["why"], cell=lambda row: row.why),
+)
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,19 @@
 """Sections of a report.
 
 `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
-`communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`; `column_help` explains
-their tables' heads. Other results are in the room `results`, which a report does not load.
+`communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`. Other results are in
+the room `results`, which a report does not load.
 
 Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.sections.advice import ListedAdvice, advice_section, gains_remark, listed_advice, true_cost
-from tracer.views.sections.column_help import explained
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section, short
 from tracer.views.sections.groups import by_group, line_title
 from tracer.views.sections.idle import MEANINGS as IDLE_MEANINGS
 from tracer.views.sections.idle import idle_section
-from tracer.views.sections.model import by_bucket, by_expert, layers_section, why_none
+from tracer.views.sections.model import BUCKET_FIGURES, LAYER_FIGURES, by_bucket, by_expert, layers_section, why_none
 from tracer.views.sections.overview import (
     by_step,
     controls,

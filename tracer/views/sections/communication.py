@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,24 +13,36 @@ from analyzers.collectives import BandwidthRow, CollectiveRow, WaitingRow
 from analyzers.reporting import Report
 from analyzers.units import ms, percent, us
 from tracer.views import (
-    Column,
+    HELP,
+    Field,
     Heading,
     Paragraph,
     Place,
     Section,
     Table,
     count,
+    field,
     gbps,
     milliseconds,
-    numbers,
     size,
-    texts,
+    table,
 )
 
 MOST_KINDS = 12
 MOST_WAITING_RANKS = 16
 LONGEST_NAME = 48
-REASONS = ("launch", "compute", "collective", "input", "unknown")
+_KIND, _RANKS, _FOR = "The collective operation.", "Which ranks take part.", "What is communicated."
+_TIMES = "How many of them were measured."
+_BUSBW, _GB = "Bytes over transfer, times what a ring moves per byte.", "1 GB is 1e9 bytes."
+_CALIBRATED = "What `tracer calibrate` measured on these links for this kind, group and size."
+# Why a rank arrives late: as a column's help, and in a sentence.
+REASONS = {
+    "launch": "its CPU launched late",
+    "compute": "its compute ran longer",
+    "collective": "its previous collective ended late",
+    "input": "it waited for input",
+    "unknown": "the trace does not show why",
+}
 
 
 def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
@@ -54,20 +67,37 @@ def _unmatched(report: Report, most: int) -> Section:
     if not found:
         return []
     ordered = sorted(found.items(), key=lambda item: -sum(item[1]))
-    heads: list[Column] = [*texts("kernel", "kind"), *numbers("times", "total\nms", "median\nms"), *texts("why")]
-    lines = [
-        [
-            *(_short(name), kind, str(len(durations)), milliseconds(sum(durations))),
-            *(milliseconds(float(np.median(durations))), why),
-        ]
-        for (name, kind, why), durations in ordered[:most]
-    ]
-    names = [name for (name, *_), _ in ordered[:most]]
-    places = [Place(kernel=name) for name in names]
+    lines = [_Unmatched(*key, durations) for key, durations in ordered[:most]]
+    listed = table(_UNMATCHED, lines, place=lambda line: Place(kernel=line.name), whole_name=lambda line: line.name)
     fewer = f"and {count(len(found) - most, 'more name')}, which take less time: --json"
     rest = [Paragraph(fewer, is_faint=True)] if len(found) > most else []
     title = "Unmatched communication: kernels that fit no kernel of another rank, all ranks together"
-    return [Heading(title), Table(heads, [lines], places=places, whole_names=names), *rest]
+    return [Heading(title), listed, *rest]
+
+
+class _Unmatched(NamedTuple):
+    """Unmatched kernels of one name, kind and reason."""
+
+    name: str
+    kind: str
+    why: str
+    durations_ns: list[int]
+
+
+_UNMATCHED: Sequence[Field[_Unmatched]] = (
+    Field("kernel", True, cell=lambda line: _short(line.name)),
+    Field("kind", True, help=_KIND, cell=lambda line: line.kind),
+    Field("times", help=_TIMES, cell=lambda line: str(len(line.durations_ns))),
+    Field(
+        "total\nms",
+        help="All durations added up, over all ranks.",
+        cell=lambda line: milliseconds(sum(line.durations_ns)),
+    ),
+    Field(
+        "median\nms", help="The median duration.", cell=lambda line: milliseconds(float(np.median(line.durations_ns)))
+    ),
+    Field("why", True, help=HELP["why"], cell=lambda line: line.why),
+)
 
 
 def _short(name: str) -> str:
@@ -77,18 +107,25 @@ def _short(name: str) -> str:
 
 
 def _bandwidths(report: Report, rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table:
-    heads: list[Column] = [*texts("kind"), *numbers("ranks"), *texts("for", wide=True), *numbers("size", "times")]
-    heads += numbers("transfer\nms", "waited\nms", "busbw\nGB/s")
-    heads += [*numbers("(quartiles)", wide=True), *numbers("calibrated\nGB/s", "of cali-\nbrated")]
-    lines = [
-        [
-            *(row.kind, ranks_in_words(row.group, row.group_size) + names.get(row.group_name, ""), row.purpose),
-            *(size(row.bytes), str(row.count), _transfer(row), milliseconds(row.wait_ns)),
-            *(_busbw(row), _quartiles(row), gbps(row.calibrated_gbps), percent(row.utilization_at_size)),
-        ]
-        for row in rows
-    ]
-    return Table(heads, [lines], places=_examples(report, rows))
+    examples = dict(zip(map(id, rows), _examples(report, rows), strict=True))
+
+    def ranks(row: BandwidthRow) -> str:
+        return ranks_in_words(row.group, row.group_size) + names.get(row.group_name, "")
+
+    fields: Sequence[Field[BandwidthRow]] = (
+        Field("kind", True, help=_KIND, cell=lambda row: row.kind),
+        Field("ranks", help=_RANKS, cell=ranks),
+        Field("for", True, True, _FOR, lambda row: row.purpose),
+        field("bytes", "size"),
+        Field("times", help=_TIMES, cell=lambda row: str(row.count)),
+        Field("transfer\nms", help=HELP["transfer_ns"], cell=_transfer),
+        field("wait_ns", "waited\nms", "How long a member waits for the last one, in the mean."),
+        Field("busbw\nGB/s", help=f"{_BUSBW} Compares over kinds, group sizes and with nccl-tests. {_GB}", cell=_busbw),
+        Field("(quartiles)", wide=True, help=HELP["quartiles"], cell=_quartiles),
+        field("calibrated_gbps", "calibrated\nGB/s", _CALIBRATED),
+        field("utilization_at_size", "of cali-\nbrated", "The measured bandwidth as a share of the calibrated one."),
+    )
+    return table(fields, rows, place=lambda row: examples[id(row)])
 
 
 def _examples(report: Report, rows: Sequence[BandwidthRow]) -> list[Place | None]:
@@ -184,20 +221,25 @@ def waiting(report: Report, most: int = MOST_WAITING_RANKS) -> Section:
         shown = [row for row in shown if row.caused_ns] or shown[:1]
     reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
     by_device = sorted(shown, key=lambda row: (row.rank, str(row.device)))
-    heads = numbers("rank", "device", "waited", "caused", *(f"by {reason}" for reason in reasons))
-    lines = [
-        [
-            *(str(row.rank), str(row.device), milliseconds(row.waited_ns), milliseconds(row.caused_ns)),
-            *(milliseconds(row.caused_by.get(reason, 0)) for reason in reasons),
-        ]
-        for row in by_device
-    ]
+    fields: Sequence[Field[WaitingRow]] = (
+        Field("rank", cell=lambda row: str(row.rank)),
+        Field("device", cell=lambda row: str(row.device)),
+        field("waited_ns", "waited", "What this rank lost in collectives before the last member arrived."),
+        field("caused_ns", "caused", "What all other ranks lost because this rank arrived last."),
+        *map(_by_reason, reasons),
+    )
     left_out = len(means) - len(shown)
     fewer = f"and {count(left_out, 'more rank')} that caused less: --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
     title = "Waiting, ms per step: how long each rank waited, and how long it made the others wait, by reason"
-    table = Table(heads, [lines], places=[Place(rank=row.rank, device=row.device) for row in by_device])
-    return [Heading(title), table, *rest, *map(Paragraph, _worst(report, means))]
+    lines = table(fields, by_device, place=lambda row: Place(rank=row.rank, device=row.device))
+    return [Heading(title), lines, *rest, *map(Paragraph, _worst(report, means))]
+
+
+def _by_reason(reason: str) -> Field[WaitingRow]:
+    words = REASONS[reason]
+    meaning = f"{words[0].upper()}{words[1:]}."
+    return Field(f"by {reason}", help=meaning, cell=lambda row: milliseconds(row.caused_by.get(reason, 0)))
 
 
 def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
@@ -205,15 +247,6 @@ def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
     by = {reason: round(np.mean([row.caused_by.get(reason, 0) for row in rows])) for reason in REASONS}
     waited, caused = (round(np.mean([getattr(row, name) for row in rows])) for name in ("waited_ns", "caused_ns"))
     return WaitingRow(first.rank, first.device, None, waited, caused, by)
-
-
-_WORDS = {
-    "launch": "its CPU launched late",
-    "compute": "its compute ran longer",
-    "collective": "its previous collective ended late",
-    "input": "it waited for input",
-    "unknown": "the trace does not show why",
-}
 
 
 def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
@@ -228,7 +261,7 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
     among = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
     who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
     return [
-        f"{who} causes {percent(share)} of all waiting{among}: {percent(why)} of that because {_WORDS[reason]}. "
+        f"{who} causes {percent(share)} of all waiting{among}: {percent(why)} of that because {REASONS[reason]}. "
         f"The others together wait {ms(worst.caused_ns)} per step for it."
     ]
 
@@ -237,23 +270,29 @@ def by_collective(report: Report) -> Section:
     """List every instance, a row each."""
     if not report.collectives:
         return [Heading("No collectives: no communication was found, or no kernel could be matched.")]
-    heads: list[Column] = [*numbers("index", wide=True), *numbers("step"), *texts("kind"), *numbers("ranks")]
-    heads += [*texts("for", wide=True), *numbers("size", "transfer\nms", "waited\nms", "busbw\nGB/s")]
-    heads += [*numbers("of cali-\nbrated"), *numbers("of link", wide=True)]
-    places = [Place(step=row.step, collective=row.index) for row in report.collectives]
-    lines = Table(heads, [[_instance(row) for row in report.collectives]], places=places)
+    lines = table(_INSTANCE, report.collectives, place=lambda row: Place(step=row.step, collective=row.index))
     return [Heading("Every collective; waited: the shortest and the longest wait of its ranks"), lines]
 
 
-def _instance(row: CollectiveRow) -> list[str]:
+def _waits(row: CollectiveRow) -> str:
     waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
-    step = "-" if row.step is None else str(row.step)
-    return [
-        *(str(row.index), step, row.kind, ranks_in_words(row.group, row.group_size), row.purpose),
-        *(size(row.bytes), _transfer(row), _extent(waits), _busbw(row)),
-        *(percent(row.utilization_at_size), percent(row.utilization_of_link)),
-    ]
-
-
-def _extent(waits: Sequence[int]) -> str:
     return f"{milliseconds(min(waits))} - {milliseconds(max(waits))}" if waits else "-"
+
+
+_INSTANCE: Sequence[Field[CollectiveRow]] = (
+    Field("index", wide=True, help="The collective's number in the report's JSON.", cell=lambda row: str(row.index)),
+    Field("step", help="The step in which it runs.", cell=lambda row: "-" if row.step is None else str(row.step)),
+    Field("kind", True, help=_KIND, cell=lambda row: row.kind),
+    Field("ranks", help=_RANKS, cell=lambda row: ranks_in_words(row.group, row.group_size)),
+    Field("for", True, True, _FOR, lambda row: row.purpose),
+    field("bytes", "size"),
+    Field("transfer\nms", help=HELP["transfer_ns"], cell=_transfer),
+    Field("waited\nms", help="The shortest and the longest that a member waits for the last one.", cell=_waits),
+    Field("busbw\nGB/s", help=f"{_BUSBW} {_GB}", cell=_busbw),
+    field(
+        "utilization_at_size",
+        "of cali-\nbrated",
+        "The bandwidth as a share of what calibration measured for this kind, group and size.",
+    ),
+    field("utilization_of_link", "of link", "The bandwidth as a share of the link's own rate.", wide=True),
+)

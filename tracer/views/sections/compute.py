@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.reporting import Compute, KernelRow, Report
+from analyzers.reporting import Compute, KernelRow, RegionKernel, Report
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import NS_PER_US, percent
-from tracer.views import Heading, Paragraph, Place, Row, Section, Table, count, milliseconds, numbers, texts
+from tracer.views import HELP, Field, Heading, Paragraph, Place, Section, Table, count, field, table
 
 MOST_KERNELS = 10
 # A name longer than this is cut, since C++ templates spell out whole programs.
 LONGEST_NAME = 64
 # What nearly all kernels' names have, and tells nothing.
 _LEFT_OUT = ("void ", "at::native::", "(anonymous namespace)::")
+
+
+_CALLS: Sequence[Field[KernelRow | RegionKernel]] = (
+    field("total_ns", "ms", "All calls added up, over all profiled steps."),
+    Field("calls", help=HELP["calls"], cell=lambda row: f"{row.calls:,}"),
+    Field("median us", help=HELP["median_ns"], cell=lambda row: f"{row.median_ns / NS_PER_US:,.1f}"),
+)
+_REGIONS: Sequence[Field[RegionKernel]] = (
+    *_CALLS,
+    Field("place", help="The place in the CUDA graph.", cell=lambda row: "-" if row.place is None else str(row.place)),
+    Field("region", True, help="The compiled region or CUDA graph.", cell=lambda row: row.region),
+    Field("fused operators, or kernel", True, cell=lambda row: short(row.fused or row.name)),
+)
 
 
 def compute_section(report: Report, most: int = MOST_KERNELS) -> Section:
@@ -36,34 +49,27 @@ def compute_section(report: Report, most: int = MOST_KERNELS) -> Section:
 
 
 def _table(noun: str, rows: Sequence[KernelRow]) -> Table:
-    lines: list[Row] = [
-        [
-            *(percent(row.share), milliseconds(row.total_ns), f"{row.calls:,}", f"{row.median_ns / NS_PER_US:,.1f}"),
-            *(row.kind, short(row.name)),
-        ]
-        for row in rows
-    ]
-    heads = [*numbers("share", "ms", "calls", "median us"), *texts("kind", noun)]
-    places = [Place(rank=row.rank, kernel=row.name) for row in rows] if noun == "kernel" else []
-    return Table(heads, [lines], places=places, subject=len(heads) - 1, whole_names=[row.name for row in rows])
+    fields: Sequence[Field[KernelRow]] = (
+        field("share", "share"),
+        *_CALLS,
+        Field("kind", True, cell=lambda row: row.kind),
+        Field(noun, True, cell=lambda row: short(row.name)),
+    )
+
+    def place(row: KernelRow) -> Place | None:
+        return Place(rank=row.rank, kernel=row.name) if noun == "kernel" else None
+
+    return table(fields, rows, place=place, subject=len(fields) - 1, whole_name=lambda row: row.name)
 
 
 def _regions(report: Report, rank: int, most: int) -> Section:
     """List kernels of compiled regions by the operators fused in them, and those of CUDA graphs in their order."""
     rows = [row for row in report.regions if row.rank == rank][:most]
-    lines: list[Row] = [
-        [
-            *(milliseconds(row.total_ns), f"{row.calls:,}", f"{row.median_ns / NS_PER_US:,.1f}"),
-            *("-" if row.place is None else str(row.place), row.region, short(row.fused or row.name)),
-        ]
-        for row in rows
-    ]
-    if not lines:
+    if not rows:
         return []
-    heads = [*numbers("ms", "calls", "median us", "place"), *texts("region", "fused operators, or kernel")]
     return [
         Heading("Kernels of compiled regions, and of CUDA graphs by their place in the graph"),
-        Table(heads, [lines], subject=len(heads) - 1, whole_names=[row.fused or row.name for row in rows]),
+        table(_REGIONS, rows, subject=len(_REGIONS) - 1, whole_name=lambda row: row.fused or row.name),
     ]
 
 

@@ -8,20 +8,32 @@ several                                   ..       ..        ..      more than o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from analyzers.collectives import NO_GROUP, OF_GROUPS, SEVERAL, GroupSummary, GroupWindow, line_names
+from analyzers.collectives import NO_GROUP, OF_GROUPS, SEVERAL, GroupSummary, GroupWindow, OneGroup, line_names
 from analyzers.rank import STRATEGIES
 from analyzers.reporting import Report
 from analyzers.statistics import ratio
 from analyzers.units import ms, percent
-from tracer.views import Block, Column, Heading, Paragraph, Section, Table, count, milliseconds, numbers, texts
+from tracer.views import HELP, Block, Field, Heading, Paragraph, Section, count, field, milliseconds, table
 from tracer.views.sections.communication import ranks_in_words
 
 # How many groups are listed one by one; the JSON has all.
 MOST_GROUPS = 16
 UNRESOLVED = "exposed_unresolved_ns"
-_HEADS = dict(zip(OF_GROUPS, ("commu-\nnication", "exposed", "waiting", "transfer", "unre-\nsolved"), strict=True))
+# Heads of what a line is measured by, with the names that their help goes by.
+_HEADS = {
+    "comm_ns": ("comm_ns", "commu-\nnication"),
+    "exposed_ns": ("exposed_ns", "exposed"),
+    "exposed_wait_ns": ("wait_ns", "waiting"),
+    "exposed_transfer_ns": ("transfer_ns", "transfer"),
+    UNRESOLVED: ("unresolved_ns", "unre-\nsolved"),
+}
+_AT_MOST = ("transfer_at_most_ns", "transfer\nat most")
+_EXPOSED = "Time in which this group communicates, no other group does, and nothing computes."
+_RANKS = "The members, or how many groups of how many ranks."
 _OTHERS = {SEVERAL: "several at once", NO_GROUP: "group not known"}
 _TITLES = {asked.name: asked.title for asked in STRATEGIES}
 _ALONE = "Exposed: while no other group communicates"
@@ -46,20 +58,17 @@ def by_group(report: Report) -> Section:
 
 def _medians(report: Report) -> list[Block]:
     lines, measures = report.summary.groups, _measures(report)
-    heads = [*texts("group", "ranks"), *_columns(report, measures), *texts("carries", wide=True)]
-    rows = [
-        [
-            *(_named(line), _ranks(line)),
-            *(milliseconds(line.measures[name].median) for name in measures),
-            ", ".join(line.purposes),
-        ]
-        for line in lines
-    ]
+    fields: Sequence[Field[GroupSummary]] = (
+        Field("group", True, cell=_named),
+        Field("ranks", True, help=_RANKS, cell=_ranks),
+        *_times(report, measures, lambda line, name: line.measures[name].median),
+        Field("carries", True, True, "What the group's communication is for.", lambda line: ", ".join(line.purposes)),
+    )
     several = _SEVERAL if any(line.role is None and line.name == SEVERAL for line in lines) else ""
     notes = [f"{_ALONE}{several}.", *([_UNRESOLVED] if UNRESOLVED in measures else [])]
     return [
         Heading("Communication by process group: medians over ranks and steps, ms"),
-        Table(heads, [rows]),
+        table(fields, lines),
         *(Paragraph(note, is_faint=True) for note in notes),
     ]
 
@@ -70,11 +79,15 @@ def _measures(report: Report) -> list[str]:
     return [name for name in OF_GROUPS if name != UNRESOLVED or any_unresolved]
 
 
-def _columns(report: Report, measures: Sequence[str]) -> list[Column]:
-    heads = dict(_HEADS)
-    if report.summary.transfer_is_bound:
-        heads["exposed_transfer_ns"] = "transfer\nat most"
-    return numbers(*(heads[name] for name in measures))
+def _times(report: Report, measures: Sequence[str], of: Callable[[Any, str], float | None]) -> list[Field[Any]]:
+    """Build the columns of what the tables show; `of` gives a row's figure by its name."""
+    heads = _HEADS | ({"exposed_transfer_ns": _AT_MOST} if report.summary.transfer_is_bound else {})
+    return [_time(name, *heads[name], of) for name in measures]
+
+
+def _time(name: str, meant: str, head: str, of: Callable[[Any, str], float | None]) -> Field[Any]:
+    meaning = _EXPOSED if name == "exposed_ns" else HELP[meant]
+    return field(name, head, meaning, of)
 
 
 def _named(line: GroupSummary) -> str:
@@ -128,17 +141,20 @@ def _step(report: Report) -> Section:
     """List the lines of one step, which add up to its exposed communication."""
     shown, measures = _of_step(report), _measures(report)
     whole = {name: sum(getattr(row, name) for _, row in shown) for name in measures}
-    rows = [
-        [
-            _named(line),
-            *(milliseconds(getattr(row, name)) for name in measures),
-            percent(ratio(row.exposed_ns, whole["exposed_ns"])),
-        ]
-        for line, row in shown
-    ]
+    fields: Sequence[Field[tuple[GroupSummary, GroupWindow]]] = (
+        Field("group", True, cell=lambda pair: _named(pair[0])),
+        *_times(report, measures, lambda pair, name: getattr(pair[1], name)),
+        Field(
+            "of\nexposed",
+            help="The share of this step's exposed communication.",
+            cell=lambda pair: percent(ratio(pair[1].exposed_ns, whole["exposed_ns"])),
+        ),
+    )
+    lines = table(fields, shown)
+    # Several groups communicate at once: only exposed time adds up.
     total = ["all", "", *(milliseconds(whole[name]) for name in measures[1:]), percent(1.0)]
-    heads = [*texts("group"), *_columns(report, measures), *numbers("of\nexposed")]
-    return [Heading(f"{_where(report)}, whose exposed communication adds up, ms"), Table(heads, [rows, [total]])]
+    title = Heading(f"{_where(report)}, whose exposed communication adds up, ms")
+    return [title, replace(lines, groups=[*lines.groups, [total]])]
 
 
 def _one_by_one(report: Report) -> Section:
@@ -148,14 +164,12 @@ def _one_by_one(report: Report) -> Section:
         return []
     measures = _measures(report)
     shown = sorted(found, key=lambda pair: -pair[1].exposed_ns)[:MOST_GROUPS]
-    rows = [
-        [
-            *(line.name, one.group, ranks_in_words(one.ranks, len(one.ranks))),
-            *(milliseconds(getattr(one, name)) for name in measures),
-        ]
-        for line, one in shown
-    ]
+    fields: Sequence[Field[tuple[GroupSummary, OneGroup]]] = (
+        Field("group", True, cell=lambda pair: pair[0].name),
+        Field("name", True, cell=lambda pair: pair[1].group),
+        Field("ranks", True, help=_RANKS, cell=lambda pair: ranks_in_words(pair[1].ranks, len(pair[1].ranks))),
+        *_times(report, measures, lambda pair, name: getattr(pair[1], name)),
+    )
     left_out = len(found) - len(shown)
     rest = [Paragraph(f"and {count(left_out, 'more group')}, which are less exposed: --json", is_faint=True)]
-    heads = [*texts("group", "name", "ranks"), *_columns(report, measures)]
-    return [Heading("Each group: medians, ms"), Table(heads, [rows]), *(rest if left_out else [])]
+    return [Heading("Each group: medians, ms"), table(fields, shown), *(rest if left_out else [])]

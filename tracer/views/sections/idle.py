@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from analyzers.rank import OTHERS
 from analyzers.reporting import IDLE_CAUSES, IdleLine, Report
 from analyzers.units import ms, percent
-from tracer.views import Heading, Paragraph, Section, Table, count, milliseconds, numbers, texts
+from tracer.views import Field, Heading, Paragraph, Section, Table, count, milliseconds, table
 
 # What each cause means, for somebody who has not read docs/measuring.md.
 MEANINGS = {
@@ -23,7 +24,14 @@ MEANINGS = {
 }
 # What the host may change; the rest is the device's, or the launch's.
 _HOSTS = ("input", "synchronize", "operator", "python")
-_PHASES = ("forward", "backward", "optimizer", "between_steps")
+_PHASES = {
+    "forward": "in the forward pass",
+    "backward": "in the backward pass",
+    "optimizer": "in the optimizer",
+    "between_steps": "between two steps",
+}
+_MEAN = "Per step, the mean of all windows."
+_WHERE = "The operator or module that the CPU ran while the device was idle."
 _LINES = 8
 _LONGEST_NAME = 44
 
@@ -49,16 +57,23 @@ def _by_cause(report: Report, idle_ns: int) -> Table:
         for row in report.idle.phases:
             phases[cause, row.phase] += getattr(row.idle, f"{cause}_ns")
     steps = len(report.windows)
-    heads = [*texts(""), *numbers("ms", "of idle", "forward", "backward", "optimizer", "between steps")]
-    rows = [
-        [
-            *(cause.replace("_", " "), milliseconds(ns / steps), percent(ns / idle_ns)),
-            *(milliseconds(phases[cause, phase] / steps) for phase in _PHASES),
-        ]
-        for cause, ns in total.items()
-        if ns
-    ]
-    return Table([*heads, *texts("", wide=True)], [[[*row, MEANINGS[row[0].replace(" ", "_")]] for row in rows]])
+    fields: Sequence[Field[str]] = (
+        Field("", True, cell=_spaced),
+        Field("ms", help=_MEAN, cell=lambda cause: milliseconds(total[cause] / steps)),
+        Field("of idle", help="The share of all idle time.", cell=lambda cause: percent(total[cause] / idle_ns)),
+        *(_phase(phase, phases, steps) for phase in _PHASES),
+        Field("", True, True, cell=MEANINGS.__getitem__),
+    )
+    return table(fields, [cause for cause, ns in total.items() if ns])
+
+
+def _phase(phase: str, ns: Mapping[tuple[str, str], int], steps: int) -> Field[str]:
+    meaning = f"Idle time while the CPU was {_PHASES[phase]}."
+    return Field(_spaced(phase), help=meaning, cell=lambda cause: milliseconds(ns[cause, phase] / steps))
+
+
+def _spaced(word: str) -> str:
+    return word.replace("_", " ")
 
 
 def _by_line(report: Report) -> Section:
@@ -70,22 +85,16 @@ def _by_line(report: Report) -> Section:
             ns[_key(line)] += line.ns
             times[_key(line)] += line.count
     steps = len(report.windows)
-    rows = [
-        [
-            where,
-            cause,
-            phase.replace("_", " "),
-            milliseconds(total / steps),
-            f"{times[where, cause, phase] / steps:.1f}",
-        ]
-        for (where, cause, phase), total in ns.most_common(_LINES)
-    ]
-    heads = [*texts("the CPU is in", "cause", "phase"), *numbers("ms", "times")]
-    return [Heading("Where the CPU is while a device is idle, ms per step"), Table(heads, [rows])] if rows else []
-
-
-def _words(key: tuple[str, str, str]) -> list[str]:
-    return [key[0], *(word.replace("_", " ") for word in key[1:])]
+    fields: Sequence[Field[tuple[str, str, str]]] = (
+        Field("the CPU is in", True, help=_WHERE, cell=lambda key: key[0]),
+        Field("cause", True, help="Why the device was idle.", cell=lambda key: key[1]),
+        Field("phase", True, help="The part of the step that the CPU was in.", cell=lambda key: _spaced(key[2])),
+        Field("ms", help=_MEAN, cell=lambda key: milliseconds(ns[key] / steps)),
+        Field("times", help="How often per step.", cell=lambda key: f"{times[key] / steps:.1f}"),
+    )
+    longest = [key for key, _ in ns.most_common(_LINES)]
+    title = "Where the CPU is while a device is idle, ms per step"
+    return [Heading(title), table(fields, longest)] if longest else []
 
 
 def _key(line: IdleLine) -> tuple[str, str, str]:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from analyzers.reporting import ControlFigures, Report, RunFacts, Window
 from analyzers.run import Epoch
 from analyzers.units import NS_PER_S, between_ms, ms, percent
 from tracer.views import (
+    COMM,
+    HELP,
     PARTS,
     By,
     Caution,
+    Field,
     Heading,
     Paragraph,
     Place,
     Section,
-    Table,
     count,
+    field,
     is_wide,
     milliseconds,
-    numbers,
     rendered,
     size,
-    texts,
+    table,
 )
 from tracer.views.sections.advice import advice_section, true_cost
 from tracer.views.sections.communication import by_collective, communication_section, waiting
@@ -32,15 +33,7 @@ from tracer.views.sections.groups import by_group, groups_section
 from tracer.views.sections.idle import idle_section
 from tracer.views.sections.model import by_bucket, by_expert, by_layer
 from tracer.views.sections.pipeline import pipeline_section
-from tracer.views.sections.ranks import (
-    communicates,
-    folded,
-    ranks_and_bars,
-    step_cells,
-    step_columns,
-    step_heads,
-    timed_with,
-)
+from tracer.views.sections.ranks import communicates, folded, ranks_and_bars, step_fields, timed_with
 from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.
@@ -126,31 +119,35 @@ def run_title(run: RunFacts) -> str:
 
 def by_step(report: Report) -> Section:
     """List every window."""
-    columns = step_columns(report)
-    heads = [*numbers("rank", "device", "step"), *numbers("starts", wide=True), *numbers("span", *step_heads(columns))]
-    rows = [
-        [
-            *(str(window.rank), str(window.device), str(window.step), milliseconds(window.start_ns)),
-            *step_cells(["span_ns", *columns], partial(getattr, window)),
-        ]
-        for window in report.windows
-    ]
-    places = [Place(window.step, window.rank, window.device) for window in report.windows]
-    return [Heading("Every window (one step on one device), ms"), Table(heads, [rows], places=places)]
+    fields: Sequence[Field[Window]] = (
+        Field("rank", cell=lambda window: str(window.rank)),
+        Field("device", cell=lambda window: str(window.device)),
+        Field("step", help=HELP["span_ns"], cell=lambda window: str(window.step)),
+        field("start_ns", "starts", wide=True),
+        field("span_ns", "span"),
+        *step_fields(report),
+    )
+
+    def place(window: Window) -> Place:
+        return Place(window.step, window.rank, window.device)
+
+    return [Heading("Every window (one step on one device), ms"), table(fields, report.windows, place=place)]
 
 
 def representative(report: Report) -> Section:
     """Show the one window whose lines add up."""
     window = representative_window(report)
-    shown = step_columns(report)
-    parts = [(part.label, getattr(window, part.field)) for part in PARTS if part.field in shown]
+    parts = [(part.label, getattr(window, part.field)) for part in PARTS if part is not COMM or communicates(report)]
     parts += [("(idle for input)", window.input_idle_ns)] if window.input_idle_ns else []
-    rows = [[label, milliseconds(value_ns), _of(value_ns, window)] for label, value_ns in parts]
-    span = ["span", milliseconds(window.span_ns), percent(1.0)]
+    fields: Sequence[Field[tuple[str, int]]] = (
+        Field("", cell=lambda part: part[0]),
+        Field("ms", cell=lambda part: milliseconds(part[1])),
+        Field("share", help=HELP["share"], cell=lambda part: _of(part[1], window)),
+    )
     where = f"rank {window.rank}, device {window.device}, step {window.step}"
     heading = Heading(f"The step of median length ({where}), whose parts add up")
     comm = [Paragraph(_communication(window, report.summary.transfer_is_bound))] if communicates(report) else []
-    return [heading, Table(numbers("", "ms", "share"), [rows, [span]]), *comm]
+    return [heading, table(fields, parts, [("span", window.span_ns)]), *comm]
 
 
 def _communication(window: Window, is_bound: bool) -> str:
@@ -234,17 +231,20 @@ def epochs(run: RunFacts) -> Section:
         return []
     data = run.dataset
     of_data = f" of {data.samples:,} samples ({data.name})" if data is not None else ""
-    heads = [*numbers("epoch", "s", "steps", "loss", "accuracy", "learning rate"), *texts("")]
     title = f"Epochs{of_data}, from new weights, without a profiler; times are the slowest rank's"
     remark = [Paragraph(SYNTHETIC)] if data is not None and data.is_synthetic else []
-    return [Heading(title), Table(heads, [[_cells(epoch) for epoch in run.epochs]]), *remark]
+    return [Heading(title), table(_EPOCH, run.epochs), *remark]
 
 
-def _cells(epoch: Epoch) -> list[str]:
-    loss = "-" if epoch.loss is None else f"{epoch.loss:.4f}"
-    figures = [f"{epoch.time_ns / NS_PER_S:,.2f}", str(epoch.steps), loss, percent(epoch.accuracy)]
-    warm_up = "warm-up: its time is not counted" if epoch.epoch == 1 else ""
-    return [str(epoch.epoch), *figures, f"{epoch.learning_rate:.4g}", warm_up]
+_EPOCH: Sequence[Field[Epoch]] = (
+    Field("epoch", cell=lambda epoch: str(epoch.epoch)),
+    Field("s", cell=lambda epoch: f"{epoch.time_ns / NS_PER_S:,.2f}"),
+    Field("steps", cell=lambda epoch: str(epoch.steps)),
+    Field("loss", cell=lambda epoch: "-" if epoch.loss is None else f"{epoch.loss:.4f}"),
+    field("accuracy", "accuracy"),
+    Field("learning rate", cell=lambda epoch: f"{epoch.learning_rate:.4g}"),
+    Field("", True, cell=lambda epoch: "warm-up: its time is not counted" if epoch.epoch == 1 else ""),
+)
 
 
 def memory(run: RunFacts) -> Section:

@@ -16,15 +16,15 @@ from tracer.views import (
     BACKWARD,
     FORWARD,
     Drawing,
+    Field,
     Heading,
     Paragraph,
     Place,
     Section,
     Span,
-    Table,
     columns,
-    milliseconds,
-    numbers,
+    field,
+    table,
 )
 from tracer.views.sections.step_timeline import axis
 
@@ -58,21 +58,27 @@ def _pipeline(report: Report, one: PipelineSummary, width: int | None) -> Sectio
     shares = len({stage.rank for stage in one.stages}) < len(one.stages)
     return [
         Heading(f"The pipeline on {ranks}: {schedule}{one.microbatches} microbatch{plural}; medians, ms"),
-        _table(one.stages),
+        table(_STAGE, one.stages, place=lambda stage: Place(rank=stage.rank)),
         Paragraph(f"{_PARTS} {_SHARED}" if shares else _PARTS, is_faint=True),
         *_slowest(one),
         *_drawn(report, one, width),
     ]
 
 
-def _table(stages: Sequence[PipelineStage]) -> Table:
-    heads = numbers("stage", "rank", "forward", "backward", "bubble", "schedule", "unequal\nstages", "rest")
-    names = ("forward_ns", "backward_ns", "bubble_ns", "schedule_ns", "imbalance_ns", "rest_ns")
-    rows = [
-        [_number(stage.stage), str(stage.rank), *(milliseconds(getattr(stage, name)) for name in names)]
-        for stage in stages
-    ]
-    return Table(heads, [rows], places=[Place(rank=stage.rank) for stage in stages])
+_STAGE: Sequence[Field[PipelineStage]] = (
+    Field("stage", cell=lambda stage: _number(stage.stage)),
+    Field("rank", cell=lambda stage: str(stage.rank)),
+    field("forward_ns", "forward", "Compute of all forwards of this stage."),
+    field("backward_ns", "backward", "Compute of all backwards of this stage."),
+    field(
+        "bubble_ns",
+        "bubble",
+        "From the stage's first action to its last, the time in which its device runs nothing but messages.",
+    ),
+    field("schedule_ns", "schedule", "What is left of the bubble with equal stages and free messages."),
+    field("imbalance_ns", "unequal\nstages", "What unequal durations add to the bubble."),
+    field("rest_ns", "rest", "What messages and the CPU add to the bubble."),
+)
 
 
 def _number(stage: int | None) -> str:

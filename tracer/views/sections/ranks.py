@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from analyzers.notices import Code, Notice
 from analyzers.ranks import MANY
 from analyzers.reporting import DeviceSummary, OverDevices, Report
 from analyzers.statistics import Spread
-from analyzers.units import percent
 from tracer.views import (
     COMM,
     COMPUTE,
@@ -19,19 +18,18 @@ from tracer.views import (
     PARTS,
     WAITING,
     Block,
-    Column,
     Drawing,
+    Field,
     Heading,
     Paragraph,
     Place,
-    Row,
     Section,
     Span,
     Table,
     columns,
+    field,
     milliseconds,
-    numbers,
-    texts,
+    table,
 )
 
 BAR_CELLS = 66
@@ -48,6 +46,8 @@ _LABELS = {part.field: part.label.replace(" ", "\n") for part in (COMPUTE, COMM,
 _LABELS |= {_OVERLAP: "overlap"}
 _WORDS = {part.field: part.label for part in PARTS} | {"span_ns": "step", WAITING.field: "waiting"}
 _QUANTILES = {"minimum": "lowest", "low": "25 %", "median": "median", "high": "75 %", "maximum": "highest"}
+_WINDOWS = "How many profiled steps these medians are taken over."
+_EXTENT = "The shortest and the longest profiled step."
 _OWN = "Slowest and fastest go by a rank's step less its waiting: the rank that waits least is the one others wait for."
 _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, and by 1 % of the step."
 
@@ -63,19 +63,10 @@ def timed_with(window: str) -> str:
     return f"timed with the {window} profile"
 
 
-def step_columns(report: Report) -> list[str]:
-    """Return which figures of a step tables show, by the names of windows' columns."""
-    return [name for name in _LABELS if communicates(report) or name not in _OF_COMMUNICATION]
-
-
-def step_heads(columns: Sequence[str]) -> list[str]:
-    """Return the heads of such columns."""
-    return [_LABELS[name] for name in columns]
-
-
-def step_cells(columns: Sequence[str], value_of: Callable[[str], float | None]) -> list[str]:
-    """Return such columns' values in words."""
-    return [(percent if name == _OVERLAP else milliseconds)(value_of(name)) for name in columns]
+def step_fields(report: Report, of: Callable[[Any, str], float | None] = getattr) -> list[Field[Any]]:
+    """Return the columns of a step's parts that tables show; `of` gives a row's figure by its name."""
+    is_shown = communicates(report)
+    return [field(name, head, of=of) for name, head in _LABELS.items() if is_shown or name not in _OF_COMMUNICATION]
 
 
 def ranks_and_bars(report: Report, width: int | None = None) -> Section:
@@ -149,45 +140,63 @@ def device_name(device: DeviceSummary, devices: Sequence[DeviceSummary]) -> str:
     return f"rank {device.rank}" if alone else f"device {device.device}"
 
 
+class _Line(NamedTuple):
+    """A line of a table of devices: what it is called, its figures, and why it is there."""
+
+    rank: str
+    device: str
+    windows: Mapping[str, Spread]
+    remark: str = ""
+    place: Place | None = None
+    quantile: str = "median"
+
+    def figure(self, name: str) -> float | None:
+        """Return the median of a figure, or another quantile of devices' medians."""
+        value: float | None = getattr(self.windows[name], self.quantile)
+        return value
+
+
+def _line(device: DeviceSummary, remark: str = "") -> _Line:
+    place = Place(rank=device.rank, device=device.device)
+    return _Line(str(device.rank), str(device.device), device.windows, remark, place)
+
+
+_DEVICE: Sequence[Field[_Line]] = (
+    Field("rank", cell=lambda line: line.rank),
+    Field("device", cell=lambda line: line.device),
+)
+_STEP: Field[_Line] = field("span_ns", "step", of=_Line.figure)
+
+
 def _every_device(report: Report) -> Table:
-    devices, columns = report.summary.by_device, step_columns(report)
-    heads: list[Column] = [*numbers("rank", "device"), *numbers("windows", wide=True), *numbers("step")]
-    heads += [*numbers("(min - max)", wide=True), *numbers(*step_heads(columns))]
-    groups = [
-        [[str(device.rank), str(device.device), *_span_and_medians(device.windows, columns)] for device in devices]
-    ]
-    groups += [[["all", "", *_span_and_medians(report.summary.windows, columns)]]] if len(devices) > 1 else []
-    return Table(heads, groups, places=[_place(device) for device in devices])
+    fields: Sequence[Field[_Line]] = (
+        *_DEVICE,
+        Field("windows", wide=True, help=_WINDOWS, cell=lambda line: str(line.windows["span_ns"].count)),
+        _STEP,
+        Field("(min - max)", wide=True, help=_EXTENT, cell=lambda line: _extent(line.windows["span_ns"])),
+        *step_fields(report, _Line.figure),
+    )
+    devices = [_line(device) for device in report.summary.by_device]
+    together = [[_Line("all", "", report.summary.windows)]] if len(devices) > 1 else []
+    return table(fields, devices, *together, place=lambda line: line.place)
 
 
-def _place(device: DeviceSummary) -> Place:
-    return Place(rank=device.rank, device=device.device)
-
-
-def _span_and_medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str]:
-    span = measures["span_ns"]
-    extent = f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"
-    return [str(span.count), milliseconds(span.median), extent, *_medians(measures, columns)]
+def _extent(span: Spread) -> str:
+    return f"{milliseconds(span.minimum)} - {milliseconds(span.maximum)}"
 
 
 def _spread_and_named(report: Report, over: OverDevices) -> Table:
-    columns = ["span_ns", *step_columns(report)]
-    spread_rows: list[Row] = []
-    for field, word in _QUANTILES.items():
-        values = {name: getattr(spread, field) for name, spread in over.medians.items()}
-        spread_rows.append([word, "", *step_cells(columns, values.__getitem__), "of each column"])
-    devices = named(report)
-    named_rows = [
-        [str(device.rank), str(device.device), *_medians(device.windows, columns), str(standing)]
-        for device, standing in devices
+    fields: Sequence[Field[_Line]] = (
+        *_DEVICE,
+        _STEP,
+        *step_fields(report, _Line.figure),
+        Field("", True, cell=lambda line: line.remark),
+    )
+    spread = [
+        _Line(word, "", over.medians, "of each column", quantile=quantile) for quantile, word in _QUANTILES.items()
     ]
-    places = [*[None] * len(spread_rows), *(_place(device) for device, _ in devices)]
-    heads = numbers("rank", "device", "step", *step_heads(columns[1:]))
-    return Table([*heads, *texts("")], [spread_rows, named_rows], places=places)
-
-
-def _medians(measures: Mapping[str, Spread], columns: Sequence[str]) -> list[str]:
-    return step_cells(columns, lambda name: measures[name].median)
+    devices = [_line(device, str(standing)) for device, standing in named(report)]
+    return table(fields, spread, devices, place=lambda line: line.place)
 
 
 def shares_of(measures: Mapping[str, Spread]) -> list[float]:

@@ -3,6 +3,6 @@
 Decisions: docs/dev/decisions/views.md
 """
 
-from tracer.views.sections.model.buckets import by_bucket, why_none
+from tracer.views.sections.model.buckets import BUCKET_FIGURES, by_bucket, why_none
 from tracer.views.sections.model.experts import by_expert
-from tracer.views.sections.model.layers import by_layer, layers_section
+from tracer.views.sections.model.layers import LAYER_FIGURES, by_layer, layers_section

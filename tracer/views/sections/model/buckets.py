@@ -8,34 +8,59 @@ from analyzers.layers import BucketSummary, HiddenBy
 from analyzers.rank import STRATEGIES
 from analyzers.reporting import Report
 from analyzers.statistics import Spread
-from analyzers.units import percent
 from tracer.views import (
+    HELP,
+    Field,
     Heading,
     Paragraph,
     Place,
     Section,
-    Table,
     columns,
     count,
+    field,
     is_wide,
     milliseconds,
-    numbers,
-    size,
-    texts,
+    table,
 )
 
 _SOURCES = {
     "run.json": "layout as DDP reported it (run.json), and as the trace has it",
     "trace": "layout from the trace: sizes of the all-reduces, and the gradients before each",
 }
-_MEASURES = ("wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns")
-_HEADS = ("waiting", "transfer", "queued", "late\nlaunch", "hidden", "exposed")
 _WORDS = (
     "queued: ready and launched, but not begun, since another bucket is ahead (the links are the limit) or no SM is "
     "free; late launch: launched after it was ready (the CPU is the limit); of all exposed: its share of the step's "
     "exposed communication."
 )
+_LAYERS = "The first and the last layer whose gradients it holds."
+_BESIDE = "The layers whose compute ran during its reduction, longest first."
 _PARTIAL = "Ranks are missing from the run: the true transfer is at most this long, and the true waiting at least."
+
+
+def _median(bucket: BucketSummary, measure: str) -> float | None:
+    return bucket.measures[measure].median
+
+
+_NUMBER = Field[BucketSummary]("bucket", help=HELP["bucket"], cell=lambda bucket: str(bucket.bucket))
+# Their heads name them in a comparison, too.
+BUCKET_FIGURES = {
+    "dur_ns": field("dur_ns", "length", of=_median, wide=True),
+    "wait_ns": field("wait_ns", "waiting", of=_median),
+    "transfer_ns": field("transfer_ns", "transfer", of=_median),
+    "queued_ns": field("queued_ns", "queued", of=_median),
+    "late_launch_ns": field("late_launch_ns", "late\nlaunch", of=_median),
+    "overlapped_ns": field("overlapped_ns", "hidden", of=_median),
+    "exposed_ns": field("exposed_ns", "exposed", of=_median),
+}
+_FIELDS: Sequence[Field[BucketSummary]] = (
+    _NUMBER,
+    field("bytes", "size"),
+    *BUCKET_FIGURES.values(),
+    Field(
+        "(quartiles)", wide=True, help=HELP["quartiles"], cell=lambda bucket: _quartiles(bucket.measures["exposed_ns"])
+    ),
+    field("share_of_exposed", "of all\nexposed", "Its share of the step's exposed communication.", _median),
+)
 
 
 def by_bucket(report: Report, width: int | None = None) -> Section:
@@ -47,7 +72,7 @@ def by_bucket(report: Report, width: int | None = None) -> Section:
     return [
         Heading("DDP's buckets: medians over ranks and steps, ms"),
         Paragraph(_layout(report, _SOURCES.get(layout.source, layout.source))),
-        _figures(buckets),
+        table(_FIELDS, buckets, place=_place),
         *(Paragraph(note, is_faint=True) for note in notes),
         *holdings(report, width),
     ]
@@ -59,21 +84,6 @@ def _layout(report: Report, source: str) -> str:
     return f"{count(len(report.summary.buckets), 'bucket')}{size_asked}; {source}"
 
 
-def _figures(buckets: Sequence[BucketSummary]) -> Table:
-    heads = [*numbers("bucket", "size"), *numbers("length", wide=True), *numbers(*_HEADS)]
-    heads += [*numbers("(quartiles)", wide=True), *numbers("of all\nexposed")]
-    rows = [
-        [
-            *(str(bucket.bucket), size(bucket.bytes)),
-            *(milliseconds(bucket.measures[name].median) for name in ("dur_ns", *_MEASURES)),
-            _quartiles(bucket.measures["exposed_ns"]),
-            percent(bucket.measures["share_of_exposed"].median),
-        ]
-        for bucket in buckets
-    ]
-    return Table(heads, [rows], places=[Place(bucket=bucket.bucket) for bucket in buckets])
-
-
 def _quartiles(spread: Spread) -> str:
     return "-" if spread.median is None else f"{milliseconds(spread.low)} - {milliseconds(spread.high)}"
 
@@ -83,19 +93,23 @@ def _is_partial(report: Report) -> bool:
     return any(row.partial for row in report.collectives if row.index in reduced)
 
 
+def _place(bucket: BucketSummary) -> Place:
+    return Place(bucket=bucket.bucket)
+
+
 def holdings(report: Report, width: int | None) -> Section:
     """List what each bucket holds, and the layers whose compute ran during its reduction, the longest first."""
     buckets, wide = report.summary.buckets, is_wide(width)
-    held = [_extent(bucket.layers) for bucket in buckets]
-    room = columns(width) - len("bucket  meters  ") - max(map(len, held), default=0) - 2
-    rows = [
-        [str(bucket.bucket), _parameters(bucket), layers, _hiders(bucket.hidden_by, room, wide)]
-        for bucket, layers in zip(buckets, held, strict=True)
-    ]
-    places = [Place(bucket=bucket.bucket) for bucket in buckets]
+    longest = max((len(_extent(bucket.layers)) for bucket in buckets), default=0)
+    room = columns(width) - len("bucket  meters  ") - longest - 2
+    fields: Sequence[Field[BucketSummary]] = (
+        _NUMBER,
+        Field("para-\nmeters", help="How many parameters' gradients it holds.", cell=_parameters),
+        Field("layers", True, help=_LAYERS, cell=lambda bucket: _extent(bucket.layers)),
+        Field("hidden beside", True, help=_BESIDE, cell=lambda bucket: _hiders(bucket.hidden_by, room, wide)),
+    )
     times = ": means over ranks and steps, ms" if wide else ""
-    heads = [*numbers("bucket", "para-\nmeters"), *texts("layers", "hidden beside")]
-    return [Heading(f"What each bucket holds, and what hid it longest{times}"), Table(heads, [rows], places=places)]
+    return [Heading(f"What each bucket holds, and what hid it longest{times}"), table(fields, buckets, place=_place)]
 
 
 def _parameters(bucket: BucketSummary) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from statistics import median
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.reporting import Report
-from tracer.views import Heading, Paragraph, Place, Section, Table, milliseconds, numbers, texts
+from tracer.views import HELP, Field, Heading, Paragraph, Place, Section, milliseconds, table
 
 Row = TypeVar("Row", ExpertRow, AttentionRow)
 _NONE = "No experts, and no attention over spread sequences: nothing here is known to carry tokens, keys or values."
@@ -31,68 +31,50 @@ def by_expert(report: Report) -> Section:
 def _experts(rows: Sequence[ExpertRow]) -> Section:
     if not rows:
         return []
-    heads = [*texts("layer", "pass"), *numbers("tokens\nmost", "tokens\nmean", "imbalance")]
-    heads += numbers("dispatch\nwaiting", "dispatch\ntransfer", "combine\nwaiting", "combine\ntransfer")
-    layers = _by_layer(rows)
-    cells = [[*of, *_expert_cells(alike)] for of, alike in layers]
     return [
         Heading("Layers with experts: medians over steps, ms"),
-        Table(heads, [cells], places=_places(layers)),
+        table(_EXPERT_FIELDS, _by_layer(rows), place=_place),
         Paragraph(_EXPERTS, is_faint=True),
     ]
 
 
-def _expert_cells(rows: Sequence[ExpertRow]) -> list[str]:
+def _tokens(rows: Sequence[ExpertRow], figure: Callable[[list[int]], float]) -> str:
+    """Write the median over steps of a figure of all ranks' tokens, from steps in which all are known."""
     received = [[tokens for tokens in row.tokens_received if tokens is not None] for row in rows]
     whole = [tokens for tokens, row in zip(received, rows, strict=True) if len(tokens) == len(row.tokens_received)]
-    return [
-        _count(whole, max),
-        _count(whole, lambda tokens: sum(tokens) / len(tokens)),
-        _ratio([row.imbalance for row in rows]),
-        milliseconds(_median([_share(row.dispatch_wait_ns, row) for row in rows])),
-        milliseconds(_median([row.dispatch_transfer_ns for row in rows])),
-        milliseconds(_median([_share(row.combine_wait_ns, row) for row in rows])),
-        milliseconds(_median([row.combine_transfer_ns for row in rows])),
-    ]
+    value = _median([figure(tokens) for tokens in whole])
+    return "-" if value is None else f"{value:,.0f}"
 
 
 def _attention(rows: Sequence[AttentionRow]) -> Section:
     if not rows:
         return []
-    heads = [*texts("layer", "pass"), *numbers("attention", "imbalance"), *texts("collectives")]
-    heads += [*numbers("transfer"), *texts("longer"), *numbers("waiting", "exposed")]
-    layers = _by_layer(rows)
-    cells = [[*of, *_attention_cells(alike)] for of, alike in layers]
     return [
         Heading("Layers whose sequence is spread over ranks: medians over steps, ms"),
-        Table(heads, [cells], places=_places(layers)),
+        table(_ATTENTION_FIELDS, _by_layer(rows), place=_place),
         Paragraph(_ATTENTION, is_faint=True),
     ]
 
 
-def _attention_cells(rows: Sequence[AttentionRow]) -> list[str]:
-    known = [[ns for ns in row.attention_ns if ns is not None] for row in rows]
+def _attention_mean(row: AttentionRow) -> float | None:
+    known = [ns for ns in row.attention_ns if ns is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _longer(rows: Sequence[AttentionRow]) -> str:
     longer = {row.longer for row in rows}
-    return [
-        milliseconds(_median([sum(ns) / len(ns) if ns else None for ns in known])),
-        _ratio([row.imbalance for row in rows]),
-        ", ".join(f"{sent.count} {sent.kind}" for sent in rows[0].transfers),
-        milliseconds(_median([row.transfer_ns for row in rows])),
-        longer.pop() or "-" if len(longer) == 1 else "either",
-        milliseconds(_median([_share(row.wait_ns, row) for row in rows])),
-        milliseconds(_median([row.exposed_ns / len(row.ranks) for row in rows])),
-    ]
+    return longer.pop() or "-" if len(longer) == 1 else "either"
 
 
-def _places(layers: Sequence[tuple[tuple[str, str], list[Row]]]) -> list[Place]:
-    return [Place(layer=layer) for (layer, _), _ in layers]
+def _place(rows: Sequence[Row]) -> Place:
+    return Place(layer=rows[0].layer)
 
 
-def _by_layer(rows: Sequence[Row]) -> list[tuple[tuple[str, str], list[Row]]]:
+def _by_layer(rows: Sequence[Row]) -> list[list[Row]]:
     """Return rows of one layer and pass, in the order in which these first come, the forward's first."""
     order = {key: place for place, key in enumerate(dict.fromkeys((row.direction, row.layer) for row in rows))}
     ordered = sorted(rows, key=lambda row: (row.direction != "forward", order[row.direction, row.layer]))
-    return [(of, list(alike)) for of, alike in groupby(ordered, key=lambda row: (row.layer, row.direction))]
+    return [list(alike) for _, alike in groupby(ordered, key=lambda row: (row.layer, row.direction))]
 
 
 def _share(value_ns: int | None, row: ExpertRow | AttentionRow) -> float | None:
@@ -110,6 +92,47 @@ def _ratio(values: Sequence[float | None]) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _count(tokens: Sequence[list[int]], figure: Callable[[list[int]], float]) -> str:
-    value = _median([figure(one) for one in tokens])
-    return "-" if value is None else f"{value:,.0f}"
+def _times(head: str, meaning: str, value_of: Callable[[Row], float | None]) -> Field[list[Row]]:
+    """Build the column of the median over steps of a time."""
+    return Field(head, help=meaning, cell=lambda rows: milliseconds(_median([value_of(row) for row in rows])))
+
+
+_LAYER: Sequence[Field[Any]] = (
+    Field("layer", True, cell=lambda rows: rows[0].layer),
+    Field("pass", True, help=HELP["direction"], cell=lambda rows: rows[0].direction),
+)
+_IMBALANCE: Field[Any] = Field(
+    "imbalance", help=HELP["imbalance"], cell=lambda rows: _ratio([row.imbalance for row in rows])
+)
+_EXPERT_FIELDS: Sequence[Field[list[ExpertRow]]] = (
+    *_LAYER,
+    Field("tokens\nmost", help="Tokens that the busiest rank's experts receive.", cell=lambda rows: _tokens(rows, max)),
+    Field(
+        "tokens\nmean",
+        help="Tokens that a rank's experts receive in the mean.",
+        cell=lambda rows: _tokens(rows, lambda tokens: sum(tokens) / len(tokens)),
+    ),
+    _IMBALANCE,
+    _times(
+        "dispatch\nwaiting",
+        "Waiting for the ranks that send tokens to this rank's experts.",
+        lambda row: _share(row.dispatch_wait_ns, row),
+    ),
+    _times("dispatch\ntransfer", "The transfer of tokens to the experts' ranks.", lambda row: row.dispatch_transfer_ns),
+    _times(
+        "combine\nwaiting", "Waiting for the ranks that send tokens back.", lambda row: _share(row.combine_wait_ns, row)
+    ),
+    _times(
+        "combine\ntransfer", "The transfer of tokens back from the experts' ranks.", lambda row: row.combine_transfer_ns
+    ),
+)
+_ATTENTION_FIELDS: Sequence[Field[list[AttentionRow]]] = (
+    *_LAYER,
+    _times("attention", "Compute of the attention operators, the mean over ranks.", _attention_mean),
+    _IMBALANCE,
+    Field("collectives", True, cell=lambda rows: ", ".join(f"{sent.count} {sent.kind}" for sent in rows[0].transfers)),
+    _times("transfer", HELP["transfer_ns"], lambda row: row.transfer_ns),
+    Field("longer", True, help="What takes longer: the attention or its communication.", cell=_longer),
+    _times("waiting", HELP["wait_ns"], lambda row: _share(row.wait_ns, row)),
+    _times("exposed", HELP["exposed_ns"], lambda row: row.exposed_ns / len(row.ranks)),
+)

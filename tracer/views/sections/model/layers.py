@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,20 +12,7 @@ from analyzers.layers import LayerComm, LayerRow, LayerSummary, ShardedCollectiv
 from analyzers.rank import is_layer
 from analyzers.reporting import Report
 from analyzers.units import ms
-from tracer.views import (
-    Block,
-    Column,
-    Heading,
-    Paragraph,
-    Place,
-    Row,
-    Section,
-    Table,
-    milliseconds,
-    numbers,
-    size,
-    texts,
-)
+from tracer.views import HELP, Block, Field, Heading, Paragraph, Place, Section, Table, field, milliseconds, size, table
 from tracer.views.sections.model.buckets import holdings
 
 _SOURCES = {
@@ -36,10 +24,7 @@ _SOURCES = {
 _OWN = "hidden, exposed: the module's own collectives."
 _SHARE = "hidden, exposed: the layer's share, by bytes, of its bucket's reduction."
 _BRACKETS = "For lines in brackets, forward holds all that is launched outside of the backward."
-_MEASURES = ("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns")
 SHARDING = ("all_gather", "reduce_scatter")
-# The column of the module in tables of its collectives, after their kind and pass.
-_MODULE = 2
 
 
 def by_layer(report: Report, wide: bool) -> Section:
@@ -68,23 +53,40 @@ def layers_section(report: Report) -> list[Block]:
     ]
 
 
+def _median(layer: LayerSummary, measure: str) -> float | None:
+    return layer.measures[measure].median
+
+
+# Their heads name them in a comparison, too.
+LAYER_FIGURES = {
+    "forward_ns": field("forward_ns", "forward", "Compute that its forward pass launched.", _median),
+    "backward_ns": field("backward_ns", "backward", "Compute that its backward pass launched.", _median),
+}
+
+
 def _table(report: Report) -> Table:
     communicate = {row.layer for row in report.layers if row.comm}
-    heads: list[Column] = [*texts("layer"), *texts("type", wide=True), *numbers("forward", "backward", "gradients")]
-    heads += numbers("bucket") if report.summary.buckets else []
-    heads += numbers("hidden", "exposed") if communicate else []
     buckets = _buckets(report.layers)
-    lines = [
-        (layer, _cells(layer, buckets.get(layer.layer) or "-", layer.layer in communicate))
-        for layer in report.summary.layers
+
+    def of_communicating(layer: LayerSummary, measure: str) -> float | None:
+        return _median(layer, measure) if layer.layer in communicate else None
+
+    fields: list[Field[LayerSummary]] = [
+        Field("layer", True, cell=lambda layer: layer.layer),
+        Field("type", True, True, "The module's class.", lambda layer: layer.type if is_layer(layer.layer) else ""),
+        *LAYER_FIGURES.values(),
+        field("gradient_bytes", "gradients", "Bytes of its gradients."),
     ]
-    groups = [
-        [[cells[column.head] for column in heads] for layer, cells in lines if is_layer(layer.layer) == in_layer]
-        for in_layer in (True, False)
-    ]
+    if report.summary.buckets:
+        fields.append(Field("bucket", help=HELP["bucket"], cell=lambda layer: buckets.get(layer.layer) or "-"))
+    if communicate:
+        fields.append(field("overlapped_ns", "hidden", of=of_communicating))
+        fields.append(field("exposed_ns", "exposed", of=of_communicating))
     # Layers are the first group; the others are lines without a place of their own.
-    places = [Place(layer=layer.layer) for layer, _ in lines if is_layer(layer.layer)]
-    return Table(heads, groups, places=places)
+    groups = [
+        [layer for layer in report.summary.layers if is_layer(layer.layer) == in_layer] for in_layer in (True, False)
+    ]
+    return table(fields, *groups, place=lambda layer: Place(layer=layer.layer) if is_layer(layer.layer) else None)
 
 
 def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
@@ -93,21 +95,6 @@ def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
     for row in rows:
         buckets.setdefault(row.layer, set()).update(row.buckets)
     return {layer: ",".join(map(str, sorted(numbers))) for layer, numbers in buckets.items()}
-
-
-def _cells(layer: LayerSummary, bucket: str, communicates: bool) -> dict[str, str]:
-    """Return a line's cells by column."""
-    forward, backward, hidden, exposed = (milliseconds(layer.measures[name].median) for name in _MEASURES)
-    return {
-        "layer": layer.layer,
-        "type": layer.type if is_layer(layer.layer) else "",
-        "forward": forward,
-        "backward": backward,
-        "gradients": size(layer.gradient_bytes),
-        "bucket": bucket,
-        "hidden": hidden if communicates else "-",
-        "exposed": exposed if communicates else "-",
-    }
 
 
 def _representative(report: Report) -> Section:
@@ -141,39 +128,57 @@ def _sharded(report: Report) -> Section:
     def key(item: tuple[LayerComm, str]) -> tuple[str, int, int]:
         return item[0].kind, passes.index(item[0].direction), order[item[1]]
 
-    heads: list[Column] = [*texts("kind", "pass", "module", "prefetched"), *numbers("size", "length")]
-    heads += [*numbers("waiting", wide=True), *numbers("exposed")]
     groups = [
         [
-            _collectives(module, [comm for comm, _ in module_calls])
-            for module, module_calls in groupby(group, key=lambda item: item[1])
+            _Calls(module, [comm for comm, _ in of_module])
+            for module, of_module in groupby(group, key=lambda item: item[1])
         ]
         for _, group in groupby(sorted(calls, key=key), key=lambda item: key(item)[:2])
     ]
-    table = Table(heads, groups, places=_modules(groups), subject=_MODULE)
-    return [Heading("Collectives of sharded modules: medians over windows, ms"), table]
+    fields: Sequence[Field[_Calls]] = (
+        *_MODULE_FIELDS,
+        Field(
+            "prefetched",
+            is_text=True,
+            help="Whether it was launched before the module's turn.",
+            cell=lambda one: _prefetched([comm.prefetched for comm in one.calls]),
+        ),
+        Field("size", help=HELP["bytes"], cell=lambda one: _size(one.calls)),
+        field("dur_ns", "length", of=_median_call),
+        field("wait_ns", "waiting", of=_median_call, wide=True),
+        field("exposed_ns", "exposed", of=_median_call),
+    )
+    title = "Collectives of sharded modules: medians over windows, ms"
+    return [Heading(title), table(fields, *groups, place=_place, subject=_MODULE)]
 
 
-def _modules(groups: Sequence[Sequence[Row]]) -> list[Place | None]:
-    """Return the module of each row; none where it is not known."""
-    names = [row[_MODULE] for group in groups for row in group]
-    return [None if name == "-" else Place(layer=name) for name in names]
+class _Calls(NamedTuple):
+    """A module's collectives of one kind and pass, or its packing; no module where it is not known."""
+
+    module: str | None
+    calls: Sequence[Any]
 
 
-def _collectives(module: str, calls: Sequence[LayerComm]) -> list[str]:
-    waits = [comm.wait_ns for comm in calls if comm.wait_ns is not None]
-    sizes = [comm.bytes for comm in calls if comm.bytes is not None]
-    return [
-        *(calls[0].kind, calls[0].direction, module, _prefetched([comm.prefetched for comm in calls])),
-        size(max(sizes, default=None)),
-        milliseconds(_median([comm.dur_ns for comm in calls])),
-        milliseconds(_median(waits)),
-        milliseconds(_median([comm.exposed_ns for comm in calls])),
-    ]
+_MODULE_FIELDS: Sequence[Field[_Calls]] = (
+    Field("kind", True, cell=lambda one: one.calls[0].kind),
+    Field("pass", True, help=HELP["direction"], cell=lambda one: one.calls[0].direction),
+    Field("module", True, cell=lambda one: one.module or "-"),
+)
+_MODULE = 2
 
 
-def _median(values: Sequence[int]) -> float | None:
-    return float(np.median(values)) if values else None
+def _place(one: _Calls) -> Place | None:
+    return None if one.module is None else Place(layer=one.module)
+
+
+def _median_call(one: _Calls, name: str) -> float | None:
+    """Return the median of a figure over calls, from those that know it."""
+    known = [value for call in one.calls if (value := getattr(call, name)) is not None]
+    return float(np.median(known)) if known else None
+
+
+def _size(comms: Sequence[LayerComm]) -> str:
+    return size(max((comm.bytes for comm in comms if comm.bytes is not None), default=None))
 
 
 def _prefetched(flags: Sequence[bool | None]) -> str:
@@ -183,19 +188,24 @@ def _prefetched(flags: Sequence[bool | None]) -> str:
     return "yes" if all(known_flags) else f"{sum(known_flags)} of {len(known_flags)}" if any(known_flags) else "no"
 
 
-# Why a sharded module's communication is exposed, by column.
-_CAUSES = {
-    "waiting": "exposed_wait_ns",
-    "queued": "exposed_queued_ns",
-    "late": "exposed_late_ns",
-    "slow": "exposed_slow_ns",
-    "unknown": "exposed_unknown_ns",
-}
+# Why a sharded module's communication is exposed: figures, heads, help.
+_CAUSES = (
+    ("exposed_wait_ns", "waiting", HELP["wait_ns"]),
+    ("exposed_queued_ns", "queued", HELP["queued_ns"]),
+    ("exposed_late_ns", "late", "Launched when the device had already run out of compute."),
+    ("exposed_slow_ns", "slow", "The transfer's own length."),
+    ("exposed_unknown_ns", "unknown", "The trace does not show why."),
+)
 _MEANT = (
     "waiting: for other ranks. queued: behind another collective. late: launched when the device had run out of "
     "compute. slow: the transfer's own length."
 )
-_PACKED = {"copy in": "copy_in_ns", "copy out": "copy_out_ns", "reduction": "reduce_ns", "other": "other_ns"}
+_PACKED = (
+    ("copy_in_ns", "copy in", "Copies into the buffer that is communicated."),
+    ("copy_out_ns", "copy out", "Copies out of the buffer that was communicated."),
+    ("reduce_ns", "reduction", "Kernels that reduce gradients outside of the collective."),
+    ("other_ns", "other", ""),
+)
 
 
 def _causes(report: Report) -> Section:
@@ -203,7 +213,6 @@ def _causes(report: Report) -> Section:
     rows = [row for row in report.sharded.collectives if row.step is not None]
     if not any(row.exposed_ns for row in rows):
         return []
-    shown = [name for name, key in _CAUSES.items() if any(getattr(row, key) for row in rows)]
     order = {layer.layer: position for position, layer in enumerate(report.summary.layers)}
 
     def key(row: ShardedCollective) -> tuple[str, int, int, str]:
@@ -213,20 +222,27 @@ def _causes(report: Report) -> Section:
     ordered = sorted(rows, key=key)
     windows = len({(row.rank, row.device, row.step) for row in rows})
     groups = [
-        [_cause_cells(list(calls), shown, windows) for _, calls in groupby(group, key=lambda row: row.module)]
+        [_Calls(module, list(calls)) for module, calls in groupby(group, key=lambda row: row.module)]
         for _, group in groupby(ordered, key=lambda row: (row.kind, row.direction))
     ]
-    heads = [*texts("kind", "pass", "module"), *numbers("exposed", *shown)]
+    fields = [*_MODULE_FIELDS, *_means((("exposed_ns", "exposed", ""), *_CAUSES), rows, windows)]
     return [
         Heading("Why sharded modules' collectives are exposed: means over windows, ms"),
-        Table(heads, groups, places=_modules(groups), subject=_MODULE),
+        table(fields, *groups, place=_place, subject=_MODULE),
         Paragraph(_MEANT, is_faint=True),
     ]
 
 
-def _cause_cells(calls: Sequence[ShardedCollective], shown: Sequence[str], windows: int) -> list[str]:
-    sums = [sum(getattr(call, key) for call in calls) for key in ("exposed_ns", *(_CAUSES[name] for name in shown))]
-    return [calls[0].kind, calls[0].direction, calls[0].module or "-", *(milliseconds(ns / windows) for ns in sums)]
+def _means(figures: Iterable[tuple[str, str, str]], rows: Sequence[object], windows: int) -> list[Field[_Calls]]:
+    """Build the columns of means over windows of what calls add up to: figures that any row has."""
+
+    def mean(one: _Calls, name: str) -> float:
+        total: int = sum(getattr(call, name) for call in one.calls)
+        return total / windows
+
+    return [
+        field(name, head, meaning, mean) for name, head, meaning in figures if any(getattr(row, name) for row in rows)
+    ]
 
 
 def _packed(report: Report) -> Section:
@@ -237,19 +253,18 @@ def _packed(report: Report) -> Section:
     if not by_module:
         return []
     windows = len({(row.rank, row.device, row.step) for row in report.sharded.modules})
-    shown = {head: key for head, key in _PACKED.items() if any(getattr(row, key) for row in report.sharded.modules)}
-    lines = [
-        [
-            module or "-",
-            _prefetched([row.reshard_after_forward for row in rows]),
-            *(milliseconds(sum(getattr(row, key) for row in rows) / windows) for key in shown.values()),
-        ]
-        for module, rows in by_module.items()
-    ]
-    return [
-        Heading("Packing for sharded modules: means over windows, ms"),
-        Table([*texts("module", "resharded after forward"), *numbers(*shown)], [lines]),
-    ]
+    fields: Sequence[Field[_Calls]] = (
+        _MODULE_FIELDS[_MODULE],
+        Field(
+            "resharded after forward",
+            is_text=True,
+            help="Whether the parameters were freed after the forward pass.",
+            cell=lambda one: _prefetched([row.reshard_after_forward for row in one.calls]),
+        ),
+        *_means(_PACKED, report.sharded.modules, windows),
+    )
+    lines = [_Calls(module, rows) for module, rows in by_module.items()]
+    return [Heading("Packing for sharded modules: means over windows, ms"), table(fields, lines)]
 
 
 def _activations(report: Report) -> Section:

@@ -20,21 +20,22 @@ from tracer.views import (
     count,
     milliseconds,
     rendered,
+    table,
 )
 from tracer.views.sections.results.comparison_tables import (
-    FIGURES,
+    CHANGE,
     LABELS,
     MOST_ROWS,
+    SIDES,
+    SUBJECT,
     VERDICTS,
     Row,
     cell_name,
     comparison_tables,
     every_row,
-    figure_words,
     figures_table,
     first_rows,
     marked_rows,
-    relative,
     shortened,
     signed_figure,
 )
@@ -166,12 +167,8 @@ def _changed_otherwise(comparison: Comparison, most: int) -> Section:
     marked = [row for row in marked_rows(every_row(comparison)) if row.table != "step" or row.measure not in listed]
     if not marked:
         return []
-    columns = (Column("of", is_text=True), *FIGURES[:3], Column("change"))
-    rows = [
-        [row.of or "step", *figure_words(row.measure, row.change)[:3], relative(row.change)] for row in marked[:most]
-    ]
     left = [Paragraph(f"and {len(marked) - most} more: --full")] if len(marked) > most else []
-    return [Heading("What else changed: medians, ms and GB/s"), Table(columns, [rows]), *left]
+    return [Heading("What else changed: medians, ms and GB/s"), table([SUBJECT, *SIDES, CHANGE], marked[:most]), *left]
 
 
 def _settings(comparison: Comparison) -> list[str]:

@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzers.comparison import CellChange, Change, Comparison, SweepComparison
-from analyzers.units import between_ms, percent, relative_change
+from analyzers.units import between_ms, relative_change
 from tracer.views import (
     COMM,
     IDLE_PARTS,
     SPLIT_PARTS,
-    Column,
+    Field,
     Table,
     TitledTable,
     count,
-    gbps,
-    milliseconds,
+    figure,
     size,
+    table,
+    texts,
 )
-from tracer.views.sections import line_title
+from tracer.views.sections import BUCKET_FIGURES, LAYER_FIGURES, line_title
 
 # How many rows a table of layers, buckets or collectives has on a terminal; the page and the JSON have all.
 MOST_ROWS = 16
@@ -33,13 +34,7 @@ LABELS = {
     "comm_ns": "communication",
     "gradients_busbw_gbps": "gradients' busbw",
     **{part.field: part.label for part in (COMM, *SPLIT_PARTS, *IDLE_PARTS)},
-    "wait_ns": "waiting",
-    "transfer_ns": "transfer",
-    "queued_ns": "queued",
-    "overlapped_ns": "hidden",
-    "exposed_ns": "exposed",
-    "forward_ns": "forward",
-    "backward_ns": "backward",
+    **{name: shown.title for name, shown in (BUCKET_FIGURES | LAYER_FIGURES).items()},
     "busbw_gbps": "busbw",
     "step_ns": "step",
     "weak_efficiency": "weak efficiency",
@@ -57,8 +52,6 @@ VERDICTS = {
     "only_a": "only in A",
     "only_b": "only in B",
 }
-FIGURES = (Column("figure", is_text=True), Column("A"), Column("B"), Column("difference", wide=True), Column("change"))
-_JUDGED = (Column("steps", wide=True), Column("p", wide=True), Column("verdict", is_text=True))
 
 
 @dataclass(frozen=True)
@@ -145,16 +138,10 @@ def told_tables(comparison: Comparison | SweepComparison) -> list[TitledTable]:
 
 
 def _only_told(shown: TitledTable) -> TitledTable:
-    """Leave out the rows whose verdict is none."""
-    if not any(column.title == "verdict" for column in shown.table.columns):
+    """Leave out the figures that cannot be told; settings have none."""
+    if not shown.table.items:
         return shown
-    kept = [(number, row) for number, row in enumerate(shown.table.rows) if not _is_untold(row[-1])]
-    marked = {place for place, (number, _) in enumerate(kept) if number in shown.table.marked}
-    return replace(shown, table=Table(shown.table.columns, [[row for _, row in kept]], marked))
-
-
-def _is_untold(verdict: str) -> bool:
-    return verdict.partition(",")[0] in {VERDICTS[state] for state in UNTOLD}
+    return replace(shown, table=shown.table.where(lambda row: row.change.state not in UNTOLD))
 
 
 def untold_table(comparison: Comparison | SweepComparison) -> TitledTable | None:
@@ -164,8 +151,7 @@ def untold_table(comparison: Comparison | SweepComparison) -> TitledTable | None
     rows = [row for row in every_row(comparison) if row.change.state in UNTOLD]
     rows.sort(key=lambda row: -abs(row.change.relative or 0))
     title = f"What cannot be told: {count(len(rows), 'figure')}"
-    named = [replace(row, of=row.of or "step") for row in rows]
-    return figures_table("untold", title, "of", named) if rows else None
+    return _titled("untold", title, [SUBJECT, *FIGURES, *_JUDGED], rows) if rows else None
 
 
 def _intervals(controls: Mapping[str, Change]) -> list[str]:
@@ -191,10 +177,9 @@ def _collective(kind: str, group_size: int, nbytes: int | None) -> str:
 def _changed(every: Sequence[Row]) -> TitledTable:
     """List what changed by more than its steps' own spread, the largest change first."""
     marked = marked_rows(every)
-    shown = figures_table("changes", "Changed by more than the steps' own spread: medians, ms and GB/s", "of", marked)
-    lines = [[row.of or "step", *cells[1:]] for row, cells in zip(marked, shown.table.rows, strict=True)]
-    notes = [] if marked else ["Nothing.", *_apart(every)]
-    return replace(shown, table=Table(shown.table.columns, [lines]), notes=notes)
+    title = "Changed by more than the steps' own spread: medians, ms and GB/s"
+    shown = table([SUBJECT, *FIGURES, *_JUDGED], marked)
+    return TitledTable("changes", title, shown, [] if marked else ["Nothing.", *_apart(every)])
 
 
 def marked_rows(every: Sequence[Row]) -> list[Row]:
@@ -234,8 +219,7 @@ def relative(change: Change) -> str:
 
 def _different(comparison: Comparison) -> TitledTable:
     rows = [[setting.what, setting.a or "-", setting.b or "-"] for setting in comparison.different]
-    columns = (Column("setting", is_text=True), Column("A", is_text=True), Column("B", is_text=True))
-    return TitledTable("settings", "Settings and versions that differ", Table(columns, [rows]))
+    return TitledTable("settings", "Settings and versions that differ", Table(texts("setting", "A", "B"), [rows]))
 
 
 def _buckets(comparison: Comparison, rows: Sequence[Row], left_out: int) -> TitledTable:
@@ -263,7 +247,7 @@ def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
     if not first:
         return []
     figures = [(row, row.change.a if row.change.b is None else row.change.b) for row in reversed(first.values())]
-    named = [f"{row.of} ({_label(row)} {_value(row.measure, value)})" for row, value in figures]
+    named = [f"{row.of} ({_label(row)} {figure(row.measure, value)})" for row, value in figures]
     return [f"Only in {name}: {shortened(named)}."]
 
 
@@ -285,35 +269,48 @@ def _left(number: int) -> list[str]:
 
 def figures_table(name: str, heading: str, subject_head: str, rows: Sequence[Row]) -> TitledTable:
     """Build a table of figures; with a head for their subjects, if one is given."""
-    columns = (*([Column(subject_head, is_text=True)] if subject_head else []), *FIGURES, *_JUDGED)
-    lines = [[*([row.of] if subject_head else []), *figure_words(row.measure, row.change)] for row in rows]
-    marked = {number for number, row in enumerate(rows) if row.change.is_marked}
-    return TitledTable(name, heading, Table(columns, [lines], marked))
+    subject: list[Field[Row]] = [Field(subject_head, True, cell=lambda row: row.of)] if subject_head else []
+    return _titled(name, heading, [*subject, *FIGURES, *_JUDGED], rows)
 
 
-def figure_words(measure: str, change: Change) -> list[str]:
-    """Write a figure's cells, from its label to its verdict."""
-    steps = f"{change.a_steps}, {change.b_steps}"
-    p = "-" if change.adjusted_p is None else f"{change.adjusted_p:.3f}" if change.adjusted_p >= 0.0005 else "<0.001"
-    values = [_value(measure, value) for value in (change.a, change.b)]
-    difference = "-" if change.difference is None else signed_figure(measure, change.difference)
-    return [LABELS.get(measure, measure), *values, difference, relative(change), steps, p, _verdict(change)]
+def _titled(name: str, heading: str, fields: Sequence[Field[Row]], rows: Sequence[Row]) -> TitledTable:
+    return TitledTable(name, heading, table(fields, rows, is_marked=lambda row: row.change.is_marked))
 
 
-def _value(measure: str, value: float | None) -> str:
-    if measure.endswith("_ns"):
-        return milliseconds(value)
-    return gbps(value) if measure.endswith("_gbps") else percent(value)
+def _difference(row: Row) -> str:
+    return "-" if row.change.difference is None else signed_figure(row.measure, row.change.difference)
+
+
+def _p(row: Row) -> str:
+    p = row.change.adjusted_p
+    return "-" if p is None else f"{p:.3f}" if p >= 0.0005 else "<0.001"
+
+
+def _verdict(row: Row) -> str:
+    change = row.change
+    return VERDICTS[change.state] + (", apart" if change.apart and change.state == "too_few" else "")
+
+
+# What a figure is of, where figures of several tables stand together.
+SUBJECT: Field[Row] = Field("of", True, cell=lambda row: row.of or "step")
+SIDES: Sequence[Field[Row]] = (
+    Field("figure", True, cell=_label),
+    Field("A", cell=lambda row: figure(row.measure, row.change.a)),
+    Field("B", cell=lambda row: figure(row.measure, row.change.b)),
+)
+CHANGE: Field[Row] = Field("change", cell=lambda row: relative(row.change))
+FIGURES: Sequence[Field[Row]] = (*SIDES, Field("difference", wide=True, cell=_difference), CHANGE)
+_JUDGED: Sequence[Field[Row]] = (
+    Field("steps", wide=True, cell=lambda row: f"{row.change.a_steps}, {row.change.b_steps}"),
+    Field("p", wide=True, cell=_p),
+    Field("verdict", True, cell=_verdict),
+)
 
 
 def signed_figure(measure: str, value: float) -> str:
     """Write a difference; of shares in percentage points."""
-    figure = _value(measure, abs(value))
-    return f"{'-' if value < 0 else '+'}{figure.replace('%', 'points')}"
-
-
-def _verdict(change: Change) -> str:
-    return VERDICTS[change.state] + (", apart" if change.apart and change.state == "too_few" else "")
+    written = figure(measure, abs(value))
+    return f"{'-' if value < 0 else '+'}{written.replace('%', 'points')}"
 
 
 def _of_sweeps(comparison: SweepComparison) -> list[TitledTable]:

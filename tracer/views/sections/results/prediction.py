@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from analyzers.prediction import (
@@ -21,42 +21,20 @@ from analyzers.prediction import (
     scale_out,
 )
 from analyzers.units import ms, percent, rounded_percent
-from tracer.views import (
-    Caution,
-    Heading,
-    Paragraph,
-    Section,
-    Table,
-    count,
-    gbps,
-    milliseconds,
-    numbers,
-    rendered,
-    texts,
-)
+from tracer.views import Caution, Field, Heading, Paragraph, Section, count, field, milliseconds, rendered, table
 
-HEADS = [
-    *texts(""),
-    *numbers("cap", "buckets", "GPUs", "step", "nine\nin ten", "against\nown", "exposed\ncomm", "compute\nwaits"),
-    *numbers("efficiency"),
-    *numbers("busbw\nGB/s", "latency\nus"),
-]
-FSDP_HEADS = [
-    *texts("", ""),
-    *numbers("GPUs", "step", "nine\nin ten", "against\nown", "exposed\ncomm", "compute\nwaits", "efficiency"),
-]
-OTHER_HEADS = [*texts("", ""), *numbers("step", "nine\nin ten", "gain")]
+_STEP = "What a step would take: the recorded steps, replayed with what is changed."
+_INTERVAL = "Where nine of ten such steps are expected."
+_EXPOSED = "Communication with no kernel beside it that computes."
+_STALL = "What of that costs time, and moments before collectives begin; the rest is beside copies."
+_EFFICIENCY = "A step of one GPU that synchronizes nothing, over the predicted step."
+_AGAINST_OWN = "The change against the run's own settings, predicted by the same replay."
 WITHOUT_LATENESS = {
     Cause.ALL: "{who} as the others",
     Cause.COMPUTE: "in its compute alone",
     Cause.HOST: "in its CPU's launches alone, input included",
     Cause.INPUT: "in waits for its DataLoader alone",
 }
-SCALE_HEADS = [
-    *texts(""),
-    *numbers("GPUs", "best cap", "step", "compute\nwaits", "efficiency"),
-    *texts("communication"),
-]
 
 
 def prediction_text(prediction: WhatIf, width: int | None = None, color: bool = False) -> str:
@@ -105,15 +83,12 @@ def scenarios(prediction: WhatIf) -> Section:
     """
     if not prediction.synchronizes:
         return []
-    heads, cells = (FSDP_HEADS, _fsdp_cells) if prediction.is_of_fsdp else (HEADS, _cells)
-    groups = [
-        [cells(scenario, prediction) for scenario in group]
-        for _, group in groupby(prediction.of_settings, key=lambda scenario: scenario.gpus)
-    ]
+    groups = [list(group) for _, group in groupby(prediction.of_settings, key=lambda scenario: scenario.gpus)]
     title = (
         f"Predicted steps, {_kind(prediction.baseline)}, ms; compared with the prediction for the run's own settings"
     )
-    return [Heading(title), Table(heads, groups, is_spaced=True), *map(Paragraph, _notes(prediction))]
+    lines = table(_scenario_fields(prediction), *groups, is_spaced=True)
+    return [Heading(title), lines, *map(Paragraph, _notes(prediction))]
 
 
 def other_scenarios(prediction: WhatIf) -> Section:
@@ -121,17 +96,12 @@ def other_scenarios(prediction: WhatIf) -> Section:
     if not prediction.others:
         return []
     by_kind = groupby(prediction.others, key=lambda scenario: scenario.kind)
-    lines = Table(OTHER_HEADS, [[_other_cells(scenario) for scenario in group] for _, group in by_kind], is_spaced=True)
+    lines = table(_OTHER, *(list(group) for _, group in by_kind), is_spaced=True)
     said = doubts(prediction.of_settings) if prediction.synchronizes else []
     new = [why for why in doubts(prediction.others) if why not in said]
     what = "What else" if prediction.synchronizes else "What"
     title = f"{what} would change the step, at the run's own settings, ms"
     return [Heading(title), lines, *(Paragraph(f"? {why}") for why in new)]
-
-
-def _other_cells(scenario: Scenario) -> list[str]:
-    step, gain = milliseconds(scenario.predicted_step_ns), milliseconds(scenario.gain_ns)
-    return [mark(scenario.reliable), what_changes(scenario), step, interval(scenario), gain]
 
 
 def what_changes(scenario: Scenario) -> str:
@@ -171,36 +141,16 @@ def _kind(baseline: Baseline) -> str:
     return "unprofiled" if baseline.measured_from == MeasuredFrom.UNPROFILED else "as under the profiler"
 
 
-def _cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
-    latency = "-" if scenario.latency_us is None else f"{scenario.latency_us:,.1f}"
-    return [
-        mark(scenario.reliable) + "*" * is_own(scenario, prediction),
-        cap(scenario.bucket_mb) if scenario.buckets else "-",
-        str(len(scenario.buckets) or "-"),
-        *_step_cells(scenario, prediction),
-        gbps(scenario.link_gbps),
-        latency,
-    ]
-
-
-def _fsdp_cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
-    return [
-        mark(scenario.reliable) + "*" * is_own(scenario, prediction),
-        "as recorded" if scenario.sharding is None else scenario.sharding.words,
-        *_step_cells(scenario, prediction),
-    ]
-
-
-def _step_cells(scenario: Scenario, prediction: WhatIf) -> list[str]:
-    return [
-        f"{scenario.gpus:,}",
-        milliseconds(scenario.predicted_step_ns),
-        interval(scenario),
-        signed(against_own(scenario, prediction.baseline)),
-        milliseconds(scenario.predicted_exposed_comm_ns),
-        milliseconds(scenario.predicted_stall_ns),
-        percent(scenario.efficiency),
-    ]
+def _scenario_fields(prediction: WhatIf) -> list[Field[Scenario]]:
+    """Return the columns of scenarios of settings: buckets and links under DDP, shardings under FSDP2."""
+    own_mark: Field[Scenario] = Field(
+        "", True, cell=lambda scenario: mark(scenario.reliable) + "*" * is_own(scenario, prediction)
+    )
+    against: Field[Scenario] = Field(
+        "against\nown", help=_AGAINST_OWN, cell=lambda scenario: signed(against_own(scenario, prediction.baseline))
+    )
+    step = [*_GPUS, *_PREDICTED, against, *_COSTS]
+    return [own_mark, _SHARDING, *step] if prediction.is_of_fsdp else [own_mark, *_BUCKETS, *step, *_LINKS]
 
 
 def _notes(prediction: WhatIf) -> Iterator[str]:
@@ -214,15 +164,13 @@ def scale_out_section(prediction: WhatIf) -> Section:
     out = scale_out(prediction)
     if out is None:
         return []
-    lines = Table(SCALE_HEADS, [[_scale_cells(row) for row in out.rows]])
+    lines = table(_SCALE, out.rows)
     title = "Scaling out, the batch of each GPU as it was: the best cap for each number of GPUs, ms"
     return [Heading(title), lines, Paragraph(no_longer_hidden(out)), Paragraph(hidden_means(out), is_faint=True)]
 
 
-def _scale_cells(row: AtGpus) -> list[str]:
-    times = (milliseconds(row.predicted_step_ns), milliseconds(row.predicted_stall_ns))
-    state = "-" if row.gpus == 1 else "hidden" if row.hidden else "exposed"
-    return [mark(row.reliable), f"{row.gpus:,}", cap(row.bucket_mb), *times, percent(row.efficiency), state]
+def _state(row: AtGpus) -> str:
+    return "-" if row.gpus == 1 else "hidden" if row.hidden else "exposed"
 
 
 def no_longer_hidden(out: ScaleOut) -> str:
@@ -284,3 +232,45 @@ def signed(share: float) -> str:
 def sentence(clause: str) -> str:
     """Make a sentence from a clause."""
     return f"{clause[:1].upper()}{clause[1:]}."
+
+
+_GPUS: Sequence[Field[Scenario]] = (Field("GPUs", cell=lambda scenario: f"{scenario.gpus:,}"),)
+_PREDICTED: Sequence[Field[Scenario]] = (
+    field("predicted_step_ns", "step", _STEP),
+    Field("nine\nin ten", help=_INTERVAL, cell=interval),
+)
+_COSTS: Sequence[Field[Scenario]] = (
+    field("predicted_exposed_comm_ns", "exposed\ncomm", _EXPOSED),
+    field("predicted_stall_ns", "compute\nwaits", _STALL),
+    field("efficiency", "efficiency", _EFFICIENCY),
+)
+_SHARDING: Field[Scenario] = Field(
+    "", True, cell=lambda scenario: "as recorded" if scenario.sharding is None else scenario.sharding.words
+)
+_BUCKETS: Sequence[Field[Scenario]] = (
+    Field(
+        "cap", help="The bucket cap, MB.", cell=lambda scenario: cap(scenario.bucket_mb) if scenario.buckets else "-"
+    ),
+    Field(
+        "buckets", help="How many buckets the gradients make.", cell=lambda scenario: str(len(scenario.buckets) or "-")
+    ),
+)
+_LINKS: Sequence[Field[Scenario]] = (
+    field("link_gbps", "busbw\nGB/s"),
+    Field("latency\nus", cell=lambda scenario: "-" if scenario.latency_us is None else f"{scenario.latency_us:,.1f}"),
+)
+_OTHER: Sequence[Field[Scenario]] = (
+    Field("", True, cell=lambda scenario: mark(scenario.reliable)),
+    Field("", True, cell=what_changes),
+    *_PREDICTED,
+    field("gain_ns", "gain", "What it takes off the step with the run's own settings, predicted by the same replay."),
+)
+_SCALE: Sequence[Field[AtGpus]] = (
+    Field("", True, cell=lambda row: mark(row.reliable)),
+    Field("GPUs", cell=lambda row: f"{row.gpus:,}"),
+    Field("best cap", help="The bucket cap with the shortest step.", cell=lambda row: cap(row.bucket_mb)),
+    field("predicted_step_ns", "step", _STEP),
+    field("predicted_stall_ns", "compute\nwaits", _STALL),
+    field("efficiency", "efficiency", _EFFICIENCY),
+    Field("communication", True, help="Whether communication is hidden behind compute.", cell=_state),
+)

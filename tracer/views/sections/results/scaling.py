@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.run import SINGLE
@@ -100,11 +100,13 @@ def _times(study: Scaling) -> TitledTable:
         *(Column("profiled /\nunprofiled", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
         *(Column("epoch s\nderived"), Column("epoch s\nmeasured"), Column("peak\nGB")),
     )
-    rows = [_time(cell) for cell, _, _ in grouped(study)]
-    notes = [*_marks(rows), *_reasons([(cell.name, cell.why) for cell in study.cells])]
+    cells = [cell for cell, _, _ in grouped(study)]
+    found = [_mark(cell.step.uncertain, cell.step.is_profiled) for cell in cells]
+    found += [_mark(cell.distortion_uncertain) for cell in cells if cell.distortion is not None]
+    notes = [*_marks(found), *_reasons([(cell.name, cell.why) for cell in study.cells])]
     sources = dict.fromkeys(cell.memory_source for cell in study.cells if cell.memory_source)
     notes += [f"Peak memory: the fullest rank's, as {source} has it." for source in sources]
-    return TitledTable("time", "Time of a step and of an epoch", Table(columns, [rows]), notes)
+    return TitledTable("time", "Time of a step and of an epoch", Table(columns, [list(map(_time, cells))]), notes)
 
 
 def _time(cell: CellRow) -> list[str]:
@@ -140,15 +142,16 @@ def _weak(study: Scaling) -> TitledTable:
         *(Column("efficiency"), Column("(95 %)", wide=True)),
     )
     compared = [row for cell, row, _ in grouped(study) if _is_compared(cell)]
+    shown = [row for row in compared if row.scaled_speedup is not None]
     rows = [
         [
             *(*_place(row), milliseconds(row.ideal_step_ns), milliseconds(row.step_ns)),
             *(*_ratio(row.scaled_speedup, _factor), *_ratio(row.efficiency, percent)),
         ]
-        for row in compared
-        if row.scaled_speedup is not None
+        for row in shown
     ]
-    notes = [*_marks(rows), *_reasons([(row.cell, row.why) for row in compared])]
+    marks = _marks(_ratio_mark(ratio) for row in shown for ratio in (row.scaled_speedup, row.efficiency))
+    notes = [*marks, *_reasons([(row.cell, row.why) for row in compared])]
     title = "Weak scaling: the batch per GPU, b, is fixed; scaled speedup N x T_1(b) / T_N(b)"
     return TitledTable("weak", title, Table(columns, [rows]), notes)
 
@@ -162,8 +165,10 @@ def _strong(study: Scaling) -> TitledTable:
     compared = [row for cell, _, row in grouped(study) if _is_compared(cell)]
     strategies = list(dict.fromkeys(row.strategy for row in compared))
     ordered = sorted(compared, key=lambda row: (strategies.index(row.strategy), row.global_batch, row.gpus))
-    rows = [_strong_row(row) for row in ordered if row.speedup is not None]
-    notes = [*_marks(rows), *_reasons([(row.cell, row.why) for row in compared])]
+    shown = [row for row in ordered if row.speedup is not None]
+    rows = [_strong_row(row) for row in shown]
+    marks = _marks(_ratio_mark(ratio) for row in shown for ratio in (row.speedup, row.efficiency))
+    notes = [*marks, *_reasons([(row.cell, row.why) for row in compared])]
     title = "Strong scaling: the global batch, B, is fixed; speedup T_1(B) / T_N(B/N)"
     return TitledTable("strong", title, Table(columns, [rows]), notes)
 
@@ -217,7 +222,9 @@ def _subtraction(study: Scaling) -> TitledTable:
         if measured is not None:
             subtracted = (*_subtracted(weak.subtraction), *_subtracted(strong.subtraction))
             rows.append([*_place(weak), milliseconds(measured.measured_ns), *subtracted])
-    notes = [*_marks(rows), "Ratio: the subtracted time over the measured. " + CAVEAT] if rows else []
+    found = [one for _, weak, strong in grouped(study) for one in (weak.subtraction, strong.subtraction) if one]
+    marks = _marks(_mark(one.uncertain, one.profiled) for one in found)
+    notes = [*marks, "Ratio: the subtracted time over the measured. " + CAVEAT] if rows else []
     title = "Exposed communication: measured, and what subtraction would have said"
     return TitledTable("subtraction", title, Table(columns, [rows]), notes)
 
@@ -302,7 +309,7 @@ def _ratio(ratio: Ratio | None, shown: Callable[[float], str]) -> list[str]:
     if ratio is None:
         return ["-", ""]
     extent = _extent(ratio.low, ratio.high, shown) if ratio.uncertain else ""
-    return [shown(ratio.value) + _mark(ratio.uncertain, ratio.profiled), extent]
+    return [shown(ratio.value) + _ratio_mark(ratio), extent]
 
 
 def _extent(low: float | None, high: float | None, shown: Callable[[float], str]) -> str:
@@ -314,10 +321,13 @@ def _mark(uncertain: bool, profiled: bool = False) -> str:
     return f" {marks}" if marks else ""
 
 
-def _marks(rows: Sequence[Sequence[str]]) -> list[str]:
+def _ratio_mark(ratio: Ratio | None) -> str:
+    return "" if ratio is None else _mark(ratio.uncertain, ratio.profiled)
+
+
+def _marks(found: Iterable[str]) -> list[str]:
     """Explain the marks that follow any figure."""
-    behind = {cell.rpartition(" ")[2] for row in rows for cell in row if " " in cell}
-    marks = {mark for marks in behind if set(marks) <= set(MARKS) for mark in marks}
+    marks = "".join(found)
     return [meaning for mark, meaning in MARKS.items() if mark in marks]
 
 
