@@ -23,7 +23,7 @@ from analyzers.comparison.document import (
 )
 from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
-from analyzers.layers import BucketRow, LayerRow
+from analyzers.layers import BUCKET_MEASURES, BucketRow, LayerRow
 from analyzers.notices import Code, Notice
 from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, gradient_steps, group_steps
 from analyzers.run import HIGH_DISTORTION
@@ -34,7 +34,7 @@ from analyzers.units import percent
 # A whole step; what its span is made of; what its buckets are measured by. Each is a table of its own.
 STEP = ("span_ns", "exposed_comm_ns", "overlap")
 BUSBW = "gradients_busbw_gbps"
-OF_BUCKETS = ("wait_ns", "transfer_ns", "queued_ns", "overlapped_ns", "exposed_ns")
+OF_BUCKETS = tuple(name for name, is_compared in BUCKET_MEASURES.items() if is_compared)
 OF_LAYERS = ("forward_ns", "backward_ns", "exposed_ns")
 # Each control with the report's figure for it.
 CONTROLS = {UNPROFILED: "unprofiled", "nosync_step_ns": "nosync", "profiled_step_ns": None}

@@ -9,6 +9,7 @@ Decisions: docs/dev/decisions/layers.md
 
 from analyzers.layers.bucket_columns import BucketTimes, bucket_times
 from analyzers.layers.bucket_table import (
+    BUCKET_MEASURES,
     BucketRow,
     BucketSummary,
     Layout,

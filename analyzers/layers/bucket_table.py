@@ -190,10 +190,17 @@ class BucketSummary(msgspec.Struct, frozen=True):
     measures: dict[str, Spread]
 
 
-_OF_BUCKET = (
-    *("dur_ns", "wait_ns", "transfer_ns", "queued_ns", "late_launch_ns", "overlapped_ns", "exposed_ns"),
-    "share_of_exposed",
-)
+# What a bucket is measured by, and whether two runs are compared by it.
+BUCKET_MEASURES = {
+    "dur_ns": False,
+    "wait_ns": True,
+    "transfer_ns": True,
+    "queued_ns": True,
+    "late_launch_ns": False,
+    "overlapped_ns": True,
+    "exposed_ns": True,
+    "share_of_exposed": False,
+}
 
 # How many of the layers that hide a bucket are named.
 NAMED = 3
@@ -205,7 +212,7 @@ def bucket_summaries(rows: Sequence[BucketRow], layout: Layout | None) -> list[B
     for bucket in layout.buckets if layout is not None else ():
         reductions = [row for row in rows if row.bucket == bucket.bucket]
         parameter_count = None if bucket.parameters is None else len(bucket.parameters)
-        measures = spreads(row_columns(reductions, _OF_BUCKET))
+        measures = spreads(row_columns(reductions, list(BUCKET_MEASURES)))
         summaries.append(
             BucketSummary(bucket.bucket, bucket.bytes, parameter_count, bucket.layers, hidden_by(reductions), measures)
         )
