@@ -11,6 +11,7 @@ from analyzers.collectives.measured import exchange
 from analyzers.collectives.warnings import exchange_warnings
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code, Notice
+from analyzers.rank import Cause
 from analyzers.rank.summary import summarize, summarize_rank
 from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
@@ -19,7 +20,7 @@ from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run
 from analyzers.run.manifest import DeviceState, Manifest
 from analyzers.run.rank_trace import RankTrace
-from analyzers.step_parts import PARTS
+from analyzers.step_parts import IDLE_PARTS, PARTS, fields_of
 from analyzers.trace.collective_calls import Call, Collective, Group
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind
@@ -438,3 +439,7 @@ def test_a_single_rank_has_no_line_on_clocks():
 def test_of_several_devices_the_one_that_came_last_is_named():
     assert "Rank 0 causes" not in data_parallel()
     assert "Device 0 causes" in data_parallel()
+
+
+def test_parts_of_idle_time_are_its_causes_in_the_order_of_their_columns():
+    assert fields_of(IDLE_PARTS) == tuple(f"idle_{cause.label}_ns" for cause in Cause)
