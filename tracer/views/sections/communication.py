@@ -107,7 +107,15 @@ def _short(name: str) -> str:
 
 
 def _bandwidths(report: Report, rows: Sequence[BandwidthRow], names: Mapping[str, str]) -> Table:
-    examples = dict(zip(map(id, rows), _examples(report, rows), strict=True))
+    instances: dict[tuple[object, ...], list[CollectiveRow]] = {}
+    for collective in report.collectives:
+        instances.setdefault(_alike(collective), []).append(collective)
+    step = report.summary.representative.step
+
+    def example(row: BandwidthRow) -> Place | None:
+        """Return one collective, of the representative step where it has one, else of the first step."""
+        found = min(instances.get(_alike(row), []), key=lambda one: one.step != step, default=None)
+        return None if found is None else Place(step=found.step, collective=found.index)
 
     def ranks(row: BandwidthRow) -> str:
         return ranks_in_words(row.group, row.group_size) + names.get(row.group_name, "")
@@ -125,17 +133,7 @@ def _bandwidths(report: Report, rows: Sequence[BandwidthRow], names: Mapping[str
         field("calibrated_gbps", "calibrated\nGB/s", _CALIBRATED),
         field("utilization_at_size", "of cali-\nbrated", "The measured bandwidth as a share of the calibrated one."),
     )
-    return table(fields, rows, place=lambda row: examples[id(row)])
-
-
-def _examples(report: Report, rows: Sequence[BandwidthRow]) -> list[Place | None]:
-    """Return one collective of each row, of the representative step where it has one, else of the first step."""
-    instances: dict[tuple[object, ...], list[CollectiveRow]] = {}
-    for row in report.collectives:
-        instances.setdefault(_alike(row), []).append(row)
-    step = report.summary.representative.step
-    found = (min(instances.get(_alike(row), []), key=lambda one: one.step != step, default=None) for row in rows)
-    return [None if one is None else Place(step=one.step, collective=one.index) for one in found]
+    return table(fields, rows, place=example)
 
 
 def _alike(row: BandwidthRow | CollectiveRow) -> tuple[object, ...]:
