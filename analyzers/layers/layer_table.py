@@ -238,17 +238,24 @@ def _elements(measured: Measured, buckets: Buckets) -> list[int]:
 def _share_out(
     lines: Lines, shares: Mapping[str, int], types: Mapping[str, str], lengths_ns: tuple[int, int, int], size: int
 ) -> None:
-    """Split a kernel's length and its exposed part by elements; edges are rounded, so that the parts add up."""
-    total, before = sum(shares.values()), 0
+    """Split a kernel's length by elements, and its exposed and waiting parts by what each line has of the length.
+
+    So no line has more of a part than of the whole; edges are rounded, so that the lines add up.
+    """
+    total, before, begins_ns = sum(shares.values()), 0, 0
+    whole_ns, *parts_ns = lengths_ns
     for name, count in shares.items():
-        dur_ns, exposed_ns, wait_ns = (
-            length * (before + count) // total - length * before // total for length in lengths_ns
+        before += count
+        ends_ns = whole_ns * before // total
+        exposed_ns, wait_ns = (
+            (part * ends_ns // whole_ns - part * begins_ns // whole_ns) if whole_ns else 0 for part in parts_ns
         )
         comm = _line(lines, name, types[name]).comm
         is_known = size and name != GRADIENTS
         entry = comm.setdefault(("all_reduce", "backward", None), _Sum())
-        entry.add(count * size if is_known else None, dur_ns, exposed_ns, None if lengths_ns[2] < 0 else wait_ns)
-        before += count
+        known_wait_ns = None if lengths_ns[2] < 0 else wait_ns
+        entry.add(count * size if is_known else None, ends_ns - begins_ns, exposed_ns, known_wait_ns)
+        begins_ns = ends_ns
 
 
 def _other_communication(windows: Windows, measured: Measured, buckets: Buckets, wait_ns: Int64, nbytes: Int64) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from analyzers.layers.layer_table import _share_out
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
@@ -184,3 +187,16 @@ def test_a_reduction_that_is_no_bucket_of_run_json_has_none(tmp_path, intact):
     assert any("fit no bucket of the layout" in str(warning) for warning in found.run.notices)
     kept = [row.exposed_ns for row in found.buckets if row.bucket is not None]
     assert kept == exposed(intact)
+
+
+@given(
+    st.lists(st.integers(1, 10**7), min_size=1, max_size=9),
+    st.lists(st.integers(0, 10**6), min_size=3, max_size=3).map(lambda lengths: sorted(lengths, reverse=True)),
+)
+def test_no_layer_has_more_of_a_reductions_parts_than_of_its_length_and_they_add_up(elements, lengths_ns):
+    names = [f"layer{place}" for place in range(len(elements))]
+    lines = {}
+    _share_out(lines, dict(zip(names, elements, strict=True)), dict.fromkeys(names, "Linear"), tuple(lengths_ns), 4)
+    shares = [total for name in names for total in lines[name].comm.values()]
+    assert [sum(getattr(share, part) for share in shares) for part in ("dur_ns", "exposed_ns", "wait_ns")] == lengths_ns
+    assert all(0 <= share.exposed_ns <= share.dur_ns and 0 <= share.wait_ns <= share.dur_ns for share in shares)
