@@ -35,6 +35,7 @@ from tests.support.docs import (
     with_help,
 )
 from tests.support.lowest import WORKFLOW
+from tests.support.parsed import trees
 from tracer.cli import COMMANDS, parse
 
 NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
@@ -180,17 +181,15 @@ def test_every_word_of_the_glossary_is_the_packages_word(word):
 def used_words() -> str:
     """Docstrings and defined names of both packages, names taken apart: `LightWindow` and `light_window` alike."""
     found = []
-    for package in ("analyzers", "tracer"):
-        for file in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(file.read_text())):
-                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                    found.append(ast.get_docstring(node) or "")
-                if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                    found.append(re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", node.name))
-                elif isinstance(node, ast.arg | ast.AnnAssign):
-                    found.append(
-                        (node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)).replace("_", " ")
-                    )
+    for parsed in trees().values():
+        for node in ast.walk(parsed):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                found.append(ast.get_docstring(node) or "")
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found.append(re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", node.name))
+            elif isinstance(node, ast.arg | ast.AnnAssign):
+                name = node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
+                found.append(name.replace("_", " "))
     return "\n".join(found).lower()
 
 

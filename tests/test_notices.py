@@ -6,7 +6,6 @@ import ast
 import pickle
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,18 +14,12 @@ from analyzers.errors import UnreadableDocument
 from analyzers.json_documents import compact, decoded, encoded
 from analyzers.notices import Code, Notice, Notices
 from tests.support.docs import FORMATS, with_codes
+from tests.support.parsed import trees
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCES = {
-    file: ast.parse(file.read_text())
-    for package in ("analyzers", "tracer")
-    for file in (ROOT / package).rglob("*.py")
-    if file.name != "notices.py"
-}
 PLAIN = Notice(Code.CLOCKS_DIFFER, "clocks differ")
 MENDED = Notice(Code.STEPS_TOO_FEW, "3 steps", "record more")
 # The words of other processes, some of which have nothing but words: all that there is to tell them apart by.
-HEARD = "tracer/recording/rank_process.py"
+HEARD = "tracer.recording.rank_process"
 # Names that hold notices, or words that are made of them.
 PROSE = re.compile(r"warnings?|notices?|notes?|why|doubts?|reasons?|idle_from|measured_from")
 
@@ -37,6 +30,11 @@ class Letter(msgspec.Struct, frozen=True):
     warnings: list[Notice]
     why: Notices | None
     schema: str = "letter/1"
+
+
+def sources() -> dict[str, ast.Module]:
+    """All modules but the one that defines the codes."""
+    return {name: tree for name, tree in trees().items() if name != "analyzers.notices"}
 
 
 def test_codes_are_snake_case_and_each_stands_for_one_meaning():
@@ -53,7 +51,7 @@ def test_every_code_is_documented_with_when_it_is_given_and_what_to_do():
 
 
 def test_every_code_is_given_somewhere_and_none_is_made_up():
-    named = {node.attr for tree in SOURCES.values() for node in ast.walk(tree) if is_code(node)}
+    named = {node.attr for tree in sources().values() for node in ast.walk(tree) if is_code(node)}
     assert named | {"SAVED"} == set(Code.__members__)
 
 
@@ -150,6 +148,5 @@ def test_a_search_in_prose_is_found(code):
 
 
 def test_no_code_reads_what_is_meant_for_people():
-    sources = {str(file.relative_to(ROOT)): tree for file, tree in SOURCES.items()}
-    found = [f"{name}:{node.lineno}" for name, tree in sources.items() for node in readings(tree) if name != HEARD]
+    found = [f"{name}:{node.lineno}" for name, tree in sources().items() for node in readings(tree) if name != HEARD]
     assert found == []

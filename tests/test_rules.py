@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.parsed import MODULES, tree, trees
+
 ROOT = Path(__file__).resolve().parents[1]
 
 # A module imports root modules, its own room, and rooms above it; of another room only what that room exports.
@@ -90,17 +92,6 @@ OPENING = {
 MAY_READ = {"analyzers.paths", "tracer.launching.guard_process"}
 
 
-def module_name(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-SOURCES = {
-    module_name(file): ast.parse(file.read_text())
-    for package in ("analyzers", "tracer")
-    for file in (ROOT / package).rglob("*.py")
-}
-
-
 def room_of(module: str) -> str:
     """The innermost room that a module is in; root modules are in their package."""
     return max((room for room in ROOMS if f"{module}.".startswith(f"{room}.")), key=len)
@@ -123,14 +114,14 @@ def imported(tree: ast.AST) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             submodules = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (submodules & SOURCES.keys()) or {node.module}
+            found |= (submodules & MODULES.keys()) or {node.module}
     return found
 
 
 def exports(room: str) -> set[str]:
     """The names that a room's `__init__` imports from modules, or defines; those that it imports when asked, too."""
     found = set()
-    for node in (node for part in SOURCES[room].body for node in (part.body if isinstance(part, ast.If) else [part])):
+    for node in (node for part in tree(room).body for node in (part.body if isinstance(part, ast.If) else [part])):
         if isinstance(node, ast.ImportFrom) and node.module != room:
             found |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign):
@@ -140,14 +131,14 @@ def exports(room: str) -> set[str]:
 
 def members(room: str) -> set[str]:
     """The modules of a room; a room inside it counts as one, whatever it holds."""
-    inside = {name.removeprefix(f"{room}.").split(".")[0] for name in SOURCES if name.startswith(f"{room}.")}
+    inside = {name.removeprefix(f"{room}.").split(".")[0] for name in MODULES if name.startswith(f"{room}.")}
     return inside - {""}
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
+@pytest.mark.parametrize("name", sorted(MODULES))
 def test_imports_go_to_root_modules_the_own_room_and_exports_of_rooms_above(name):
     own = room_of(name)
-    for other in filter(is_own, imported(SOURCES[name])):
+    for other in filter(is_own, imported(tree(name))):
         room = room_of(other)
         if is_root(other) or room == own:
             continue
@@ -165,9 +156,9 @@ def test_every_module_beside_the_rooms_is_a_known_root():
 
 
 def test_root_modules_import_no_room():
-    for name, tree in SOURCES.items():
+    for name, parsed in trees().items():
         package = name.split(".")[0]
-        own = {other for other in imported(tree) if other.split(".")[0] == package}
+        own = {other for other in imported(parsed) if other.split(".")[0] == package}
         assert not is_root(name) or all(map(is_root, own)), f"{name} imports a room"
 
 
@@ -180,19 +171,19 @@ def test_no_export_is_named_like_a_submodule(room):
 @pytest.mark.parametrize("room", [room for room in ROOMS if room not in ROOTS])
 def test_a_room_holds_at_most_so_many_modules_and_says_what_happens_in_it(room):
     assert len(members(room)) <= MOST_MODULES
-    assert ast.get_docstring(SOURCES[room])
+    assert ast.get_docstring(tree(room))
 
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if room != "tracer"])
 def test_a_rooms_docstring_names_its_modules(room):
-    told = ast.get_docstring(SOURCES[room]) or ""
+    told = ast.get_docstring(tree(room)) or ""
     assert not {name for name in members(room) if f"`{name}`" not in told and f"{room}.{name}" not in ROOMS}
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES))
+@pytest.mark.parametrize("name", sorted(MODULES))
 def test_a_modules_first_line_is_short(name):
     """What somebody would grep for, in at most 12 words; a command's docstring is its help, which says all of it."""
-    line = (ast.get_docstring(SOURCES[name]) or "").split("\n")[0]
+    line = (ast.get_docstring(tree(name)) or "").split("\n")[0]
     assert line.endswith(".")
     assert ";" not in line
     assert len(line.split()) <= MOST_WORDS or room_of(name) == "tracer.commands"
@@ -200,14 +191,14 @@ def test_a_modules_first_line_is_short(name):
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_leads_to_the_page_of_its_decisions(room):
-    last = (ast.get_docstring(SOURCES[room]) or "").split("\n")[-1]
+    last = (ast.get_docstring(tree(room)) or "").split("\n")[-1]
     assert last.startswith("Decisions: docs/dev/decisions/")
     assert (ROOT / last.removeprefix("Decisions: ")).is_file()
 
 
 @pytest.mark.parametrize("package", ["analyzers", "tracer", "tracer.callbacks"])
 def test_what_is_imported_when_asked_for_is_what_type_checkers_are_told(package):
-    body = SOURCES[package].body
+    body = tree(package).body
     (told,) = (node for node in body if isinstance(node, ast.If))
     (given,) = (node.value for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call))
     typed = {
@@ -228,8 +219,8 @@ def test_no_test_imports_a_test():
 
 
 def test_torch_is_imported_only_where_it_runs():
-    for name, tree in SOURCES.items():
-        body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    for name, parsed in trees().items():
+        body = [node for node in parsed.body if isinstance(node, ast.Import | ast.ImportFrom)]
         top = {module.split(".")[0] for module in imported(ast.Module(body, []))}
         assert name.startswith(WITH_TORCH) or "torch" not in top, f"{name} imports torch"
 
@@ -259,25 +250,25 @@ def is_for_writing(call: ast.Call) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", sorted(SOURCES.keys() - MAY_READ))
+@pytest.mark.parametrize("name", sorted(MODULES.keys() - MAY_READ))
 def test_files_are_opened_for_reading_in_one_place_alone(name):
-    for call in (node for node in ast.walk(SOURCES[name]) if isinstance(node, ast.Call)):
+    for call in (node for node in ast.walk(tree(name)) if isinstance(node, ast.Call)):
         opens = call.func.attr in OPENING if isinstance(call.func, ast.Attribute) else ast.unparse(call.func) == "open"
         assert not opens or is_for_writing(call), f"{name}:{call.lineno}: {ast.unparse(call)}"
 
 
 def test_only_commands_print_and_analyzers_and_views_read_no_environment():
-    for name, tree in SOURCES.items():
+    for name, parsed in trees().items():
         if name.startswith(MAY_PRINT):
             continue
-        for node in ast.walk(tree):
+        for node in ast.walk(parsed):
             called = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
             assert not called, f"{name} prints"
             stream = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys"
             assert not (stream and node.attr in ("stdout", "stderr")), f"{name} writes to sys.{node.attr}"
             assert not (isinstance(node, ast.keyword) and node.arg == "stderr"), f"{name} writes to stderr"
         if name.startswith(("analyzers", "tracer.views")):
-            assert "os" not in imported(tree) or name in MAY_READ, f"{name} reads the environment"
+            assert "os" not in imported(parsed) or name in MAY_READ, f"{name} reads the environment"
             # What opens files needs `os`, and reads no environment by it either.
-            used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+            used = {node.attr for node in ast.walk(parsed) if isinstance(node, ast.Attribute)}
             assert name not in MAY_READ or not used & {"environ", "environb", "getenv", "expandvars"}, name
