@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test check packages lowest pictures docs clean
+.PHONY: install demo test test-all check packages lowest pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -19,8 +19,14 @@ $(VENV)/.installed: setup.cfg pyproject.toml
 demo: install
 	$(BIN)/tracer record -o traces/demo --force
 
+# The first tier of tests, which every change pays; with MOST_CPU_S=440 it fails where it took more CPU seconds.
+PYTEST = $(BIN)/python -m pytest -q -n auto --dist loadfile --cpu
 test: install
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(BIN)/python -m tests.support.cpu_seconds $(PYTEST)
+
+# All tests: the first tier, and then the rest, with the runs in ../shared, where there are some.
+test-all: test
+	$(PYTEST) --tier rest
 
 check: install
 	$(BIN)/ruff check .
@@ -47,7 +53,7 @@ lowest:
 	rm -rf build/lowest && $(OLDEST) -m venv build/lowest
 	$(OLDEST) -m tests.support.lowest > build/lowest.txt
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check . pytest hypothesis --constraint build/lowest.txt
-	build/lowest/bin/python -m pytest -q -p no:cacheprovider tests/run tests/comparison tests/test_packages.py
+	build/lowest/bin/python -m pytest -q -p no:cacheprovider --tier all tests/run tests/comparison tests/test_packages.py
 
 # The pictures in the README, drawn anew from a sample run.
 pictures: install

@@ -15,9 +15,6 @@ from hypothesis import settings
 
 pytest.register_assert_rewrite("tests.support")
 ROOT = Path(__file__).resolve().parents[1]
-# How long a case takes says how busy the machine is.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 # Several workers and the ranks that they launch share the cores: threads of each would only wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What is tested is what the code says now; tests of the cache have folders of their own.
@@ -34,13 +31,26 @@ LAUNCHING = ("test_record", "test_grid", "test_recorded_scripts", "test_processe
 LONG = ("test_hta", "test_samples", "test_matching", "test_pictures", "test_laws")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    from tests.support import tiers
+
+    parser.addoption("--tier", choices=tiers.TIERS, default=tiers.FIRST, help="which tests: tests/support/tiers.py")
+    parser.addoption("--cpu", action="store_true", help="print CPU seconds by room")
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    from tests.support import cpu_seconds, once, tiers  # behind the rewriting of its package's assertions
+
+    tiers.enter(config.option.tier)
+    # How long a case takes says how busy the machine is.
+    settings.register_profile("untimed", deadline=None, max_examples=tiers.cases(settings().max_examples))
+    settings.load_profile("untimed")
+    if config.option.cpu:
+        config.pluginmanager.register(cpu_seconds.Rooms())
     if hasattr(config, "workerinput"):
         return
     # xdist would begin with the files that have most tests, not with those that are first here.
     config.option.loadscopereorder = False
-    from tests.support import once  # behind the rewriting of its package's assertions
-
     once.begin()
     config.add_cleanup(once.end)
     if not WRITES_BYTECODE:
@@ -49,13 +59,21 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(ROOT / package, quiet=2)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    from tests.support import tiers
+
+    tiers.select(config, items)
     first = (*LAUNCHING, *LONG)
     items.sort(key=lambda item: first.index(item.path.stem) if item.path.stem in first else len(first))
 
 
 def pytest_collection_finish() -> None:
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def second_tier() -> None:
+    """Asked for by a fixture that takes long: tests that use it are slow."""
 
 
 @pytest.fixture

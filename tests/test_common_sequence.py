@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.common_sequence import common_places, fewest_different
+from tests.support.tiers import cases
 
 
 def longest(a: list[int], b: list[int]) -> int:
@@ -45,7 +46,7 @@ def test_the_sequence_is_common_and_as_long_as_any(a, b, most):
 
 
 @given(st.lists(st.integers(0, 1), min_size=1, max_size=8), st.data())
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 def test_long_sequences_are_found_block_by_block(period, data):
     a = (period * 800)[:700]
     b = list(a)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.confidence import _draws, _medians, _student, difference, is_told_apart, median_interval
+from tests.support.tiers import cases, thirds
 
 STEPS = st.lists(st.floats(1, 1000), min_size=1, max_size=9)
 BLOCKS = st.lists(STEPS.map(lambda steps: np.array(steps)[:, np.newaxis]), min_size=1, max_size=9)
@@ -15,7 +16,7 @@ def pooled(blocks):
     return np.concatenate([block.ravel() for block in blocks])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(BLOCKS)
 def test_an_interval_holds_the_median_and_is_the_same_again(blocks):
     limits = median_interval(blocks)
@@ -27,7 +28,7 @@ def test_an_interval_holds_the_median_and_is_the_same_again(blocks):
     assert median_interval(blocks) == limits
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=7), st.data())
 def test_weighted_medians_are_those_of_steps_taken_so_often(blocks, data):
     ranks = data.draw(st.integers(1, 3))
@@ -40,7 +41,7 @@ def test_weighted_medians_are_those_of_steps_taken_so_often(blocks, data):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 def test_as_many_steps_are_drawn_of_each_block_as_it_has(sizes):
     times = _draws(np.array(sizes))
     first = np.cumsum([0, *sizes])
@@ -52,7 +53,7 @@ def test_as_many_steps_are_drawn_of_each_block_as_it_has(sizes):
 
 
 # 6 x 8 is what the contract asks for; of 2 and 3 blocks the interval is Student's.
-@pytest.mark.parametrize(("count", "size"), [(2, 8), (3, 8), (4, 4), (6, 8), (8, 1), (12, 8)])
+@pytest.mark.parametrize(("count", "size"), thirds([(2, 8), (6, 8), (3, 8), (4, 4), (8, 1), (12, 8)]))
 @pytest.mark.parametrize(("drift", "noise", "slow"), [(0.0, 0.02, 0.0), (0.02, 0.02, 0.05), (0.05, 0.01, 0.05)])
 def test_intervals_hold_the_true_step_at_least_nine_times_in_ten(count, size, drift, noise, slow):
     """Blocks differ by what the machine does, steps by noise, and a few steps take up to four times as long."""
@@ -69,7 +70,7 @@ def test_intervals_hold_the_true_step_at_least_nine_times_in_ten(count, size, dr
     assert held / trials >= 0.9
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=cases(30), deadline=None)
 @given(st.integers(3, 10), st.floats(1, 1000), st.integers(0, 2**32 - 1))
 def test_one_slow_step_in_every_block_voids_nothing(count, factor, seed):
     chance = np.random.default_rng(seed)

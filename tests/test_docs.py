@@ -270,6 +270,7 @@ def test_pictures_are_small_and_shown_somewhere():
         assert any(picture.name in text for text in texts), picture.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS)
 def test_notebooks_hold_what_their_cells_put_out(path):
     """To the third digit, and but for pictures: `make docs` writes the outputs anew."""

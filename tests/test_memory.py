@@ -21,6 +21,7 @@ from analyzers.trace.reader import read_trace
 from tests.support.commands import fails
 from tests.support.effort import effort
 from tests.support.kineto_files import kernel, small_trace, step, write
+from tests.support.tiers import cases
 from tracer.cli import main
 from tracer.reading import processes
 
@@ -174,7 +175,7 @@ def test_windows_count(tmp_path):
 
 
 @given(st.lists(st.floats(-1e300, 1e300) | st.integers(-(2**53), 2**53).map(float), min_size=1, max_size=12))
-@settings(max_examples=200)
+@settings(max_examples=cases(200))
 def test_quartiles_are_numpys_to_the_last_bit(values):
     spread = spreads({"a": np.array(values)})["a"]
     low, median, high = np.percentile(values, [25, 50, 75]).tolist()
@@ -195,7 +196,7 @@ def named_by_character(kernel_name):
 
 
 @given(st.text("<>(a: )*", max_size=14))
-@settings(max_examples=300)
+@settings(max_examples=cases(300))
 def test_a_kernels_own_name_is_what_reading_by_character_finds(text):
     assert kernel_names._without_types(text) == named_by_character(text)
 

@@ -82,6 +82,7 @@ def test_s3_reports_what_the_folder_does(bucket, capsys):
     assert report(capsys, RUN, "--workers", "1") == report(capsys, DDP4)
 
 
+@pytest.mark.slow
 def test_processes_of_their_own_read_s3_too(bucket, capsys):
     assert report(capsys, RUN, "--workers", "2") == report(capsys, DDP4)
 

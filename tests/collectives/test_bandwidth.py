@@ -9,7 +9,7 @@ import pytest
 from analyzers.collectives.bandwidth import bandwidth, copies
 from analyzers.collectives.measured import exchange
 from analyzers.notices import Code, Notice
-from analyzers.rank.summary import summarize, summary_of
+from analyzers.rank.summary import summary_of
 from analyzers.reporting.build import report
 from analyzers.run.calibration import CalibratedLinks, Calibration, calibration_row
 from analyzers.run.loading import Run
@@ -19,8 +19,7 @@ from analyzers.trace.collective_calls import Call, Collective, Group
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind
 from tests.support.drawing import called, events_of, meet, row
-
-SAMPLES = Path(__file__).resolve().parents[2] / "traces"
+from tests.support.samples import SAMPLES, reported
 
 
 def table(run, links=None):
@@ -156,7 +155,7 @@ def traffic_of(run):
 
 
 def test_traffic_of_ddp_is_its_gradients_and_buffers():
-    found = report(summarize(SAMPLES / "resnet18-ddp4")).traffic
+    found = reported(SAMPLES / "resnet18-ddp4").traffic
     # Gradients: 11,181,642 floats. Buffers: 9,600 floats and 20 counters of 8 bytes.
     assert found == {
         "gradients": 11_181_642 * 4,
@@ -169,7 +168,7 @@ def test_traffic_of_ddp_is_its_gradients_and_buffers():
 
 
 def test_traffic_of_data_parallel_is_parameters_inputs_and_outputs():
-    found = report(summarize(SAMPLES / "resnet18-dp4")).traffic
+    found = reported(SAMPLES / "resnet18-dp4").traffic
     assert (found["parameters"], found["gradients"]) == (44_726_568, 44_726_568)
     assert found["inputs"] == 3 * 128 * 3 * 32 * 32 * 4
     assert found["other"] == 2 * 3 * 128 * 10 * 4  # outputs, and their gradients

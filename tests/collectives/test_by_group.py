@@ -14,6 +14,7 @@ from analyzers.rank import Breakdown, RunSummary
 from analyzers.trace import Call, Collective, Group
 from tests.support.drawing import meet
 from tests.support.samples import REPORTED, reported
+from tests.support.tiers import cases
 
 TP = Group("1", 2, (0, 1), "mesh_tp")
 FSDP = Group("2", 2, (0, 1), "mesh_fsdp")
@@ -66,7 +67,7 @@ NAMES = {"t": "mesh_tp", "f": "mesh_fsdp", "p": "0"}
 
 
 @given(LANE, LANE, st.text("#.", min_size=8, max_size=8))
-@settings(max_examples=50)
+@settings(max_examples=cases(50))
 def test_the_lines_are_those_of_brute_force(first, second, compute):
     assume("#" in compute and {*first, *second} != {"."})
     drawn = meet(first, first, comm2=(second, second), compute=(compute, compute), calls=CALLS)

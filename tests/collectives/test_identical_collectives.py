@@ -19,6 +19,7 @@ from tests.support.damage import Document
 from tests.support.pairs import Verdict, judge, left
 from tests.support.physics import Collective, Compute
 from tests.support.synthetic_runs import Made, World, build
+from tests.support.tiers import cases
 
 EQUAL = 10  # collectives in a row
 
@@ -111,7 +112,7 @@ worlds = st.builds(
 
 
 @given(world=worlds, damaged=st.sampled_from(DAMAGES), seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 def test_no_pair_of_equal_collectives_is_wrong(tmp_path_factory, world, damaged, seed):
     if damaged in DAMAGES[3:]:
         world = replace(world, hosts=())  # of one host the clock is one

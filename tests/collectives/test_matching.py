@@ -32,9 +32,10 @@ from tests.support.drawing import called, meet
 from tests.support.pairs import Short, best_alignments, disputed, judge, left, oracle
 from tests.support.samples import RUNS, SAMPLES
 from tests.support.synthetic_runs import World, any_world, build
+from tests.support.tiers import cases
 from tests.support.wide import DTYPES, KINDS, Wide, wide
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "12"))
+EXAMPLES = cases(int(os.environ.get("FUZZ_EXAMPLES", "12")))
 # What the oracle reads, NCCL's kernels: recordings on the CPU have none.
 ON_GPUS = [run for run in RUNS if (read_manifest(run)[0] or Manifest()).backend != "gloo"]
 COMMUNICATING = [run for run in ON_GPUS if len(list(run.glob("rank*.json*"))) > 1 or "dp4" in run.name]
@@ -80,7 +81,7 @@ def test_kernels_from_before_the_profiler_opened_find_their_group_among_several(
     assert len(set(matching.instances.group[heads].tolist())) > 1
 
 
-@pytest.mark.parametrize("path", COMMUNICATING, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", samples.params(COMMUNICATING))
 def test_real_runs_have_the_instances_that_brute_force_finds(path):
     documents, found = whole_run(path)
     whole = oracle(documents)
@@ -119,7 +120,7 @@ def test_operators_and_arrows_that_tell_of_no_collective_change_no_instance(name
 @settings(max_examples=EXAMPLES)
 def test_damage_to_real_runs_makes_no_wrong_pair(tmp_path_factory, seed):
     random = Random(seed)
-    documents, whole = whole_run(random.choice(COMMUNICATING))
+    documents, whole = whole_run(random.choice(samples.at_hand(COMMUNICATING)))
     damaged = perturb.damaged(documents, random)
     found = matched(tmp_path_factory.mktemp("damaged"), damaged, perturb.renamed(damaged, random))
     assert not judge(found, whole, left(damaged)).wrong
@@ -130,7 +131,7 @@ def test_damage_to_real_runs_makes_no_wrong_pair(tmp_path_factory, seed):
 @example(seed=5414)  # one step each, alike but not the same, and no step numbers in common
 @example(seed=10296)  # one kernel of a known step, whose partner is lost
 @example(seed=30185)  # two equal collectives 84 us apart, one unlabelled, ends that agree to 80
-@settings(max_examples=2 * EXAMPLES)
+@settings(max_examples=cases(2) * EXAMPLES)
 def test_damage_to_worlds_makes_no_wrong_pair(tmp_path_factory, seed):
     made = build(any_world(Random(seed)))
     damaged = perturb.damaged(made.documents, Random(seed + 1))
@@ -160,7 +161,7 @@ identical = st.builds(
 
 
 @given(world=identical, shift_ns=st.integers(-(10**9), 10**9), seed=seeds)
-@settings(max_examples=2 * EXAMPLES)
+@settings(max_examples=cases(2) * EXAMPLES)
 def test_a_step_lost_among_identical_ones_under_a_shifted_clock_shifts_no_pair(tmp_path_factory, world, shift_ns, seed):
     made = build(world)
     documents, random = list(made.documents), Random(seed)
@@ -193,7 +194,7 @@ sequences = st.lists(st.tuples(st.integers(30, 400), st.integers(0, 1)), min_siz
 
 
 @given(sequence=sequences, kept=st.lists(st.booleans(), min_size=12, max_size=12), shift=st.integers(-(10**9), 10**9))
-@settings(max_examples=8 * EXAMPLES)
+@settings(max_examples=cases(8) * EXAMPLES)
 def test_no_pair_stands_that_an_equally_good_alignment_disputes(sequence, kept, shift):
     """Small sequences, either of which lost kernels: every alignment is tried."""
     ends = np.cumsum([gap * 1000 for gap, _ in sequence]).tolist()
@@ -342,7 +343,7 @@ otherwise_numbered = st.builds(
 
 
 @given(world=otherwise_numbered, seed=seeds, lacks=st.booleans(), hosts=st.sampled_from([(), ("h0",) * 4]))
-@settings(max_examples=3 * EXAMPLES)
+@settings(max_examples=cases(3) * EXAMPLES)
 def test_a_rank_that_numbers_its_steps_differently_makes_no_wrong_pair(tmp_path_factory, world, seed, lacks, hosts):
     made = build(replace(world, hosts=hosts[: world.ranks]))
     documents, random = list(made.documents), Random(seed)

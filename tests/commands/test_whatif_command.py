@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analyzers.prediction.scenarios import USUAL_MB, from_json
-from tests.support.commands import fails, remember_samples
+from tests.support.commands import fails
 from tests.support.samples import SAMPLES
 from tracer.cli import main
 
@@ -17,10 +17,7 @@ FSDP = str(SAMPLES / "resnet18-fsdp4")
 SINGLE = str(SAMPLES / "resnet18-ddp1")
 LINKS = str(DDP4 / "links.json")
 
-
-@pytest.fixture
-def remembered(monkeypatch):
-    remember_samples(monkeypatch)
+pytestmark = pytest.mark.usefixtures("remembered")
 
 
 def predicted(capsys, *arguments: str):
@@ -44,7 +41,6 @@ def test_without_options_the_usual_caps_are_predicted_on_the_runs_own_gpus(capsy
     assert found.schema == "tracer.whatif/2"
 
 
-@pytest.mark.usefixtures("remembered")
 def test_micro_batches_and_views_are_asked_for(capsys):
     found = predicted(capsys, RESNET50, "--grad-accumulation", "4,2", "--gradient-as-bucket-view")
     assert [(each.kind, each.grad_accumulation) for each in found.others] == [("accumulation", 2), ("accumulation", 4)]
@@ -53,7 +49,6 @@ def test_micro_batches_and_views_are_asked_for(capsys):
     assert "2 micro-batches a step, synchronized once" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("remembered")
 def test_caps_and_gpus_are_each_taken_once_in_order(capsys):
     found = predicted(capsys, RESNET50, "--bucket-mb", "25,default,0.5,25", "--gpus", "64,4,64")
     assert [(each.bucket_mb, each.gpus) for each in found.scenarios] == [
@@ -62,7 +57,6 @@ def test_caps_and_gpus_are_each_taken_once_in_order(capsys):
     assert found.scale_out is not None
 
 
-@pytest.mark.usefixtures("remembered")
 def test_a_single_gpu_is_predicted_on_measured_links_or_on_given_ones(capsys):
     measured = predicted(capsys, SINGLE, "--links", LINKS, "--gpus", "4", "--bucket-mb", "25")
     assert (measured.links, measured.baseline.gpus) == ("the given calibration", 1)
@@ -74,7 +68,6 @@ def test_a_single_gpu_is_predicted_on_measured_links_or_on_given_ones(capsys):
     assert given.links == "as given"
 
 
-@pytest.mark.usefixtures("remembered")
 def test_hosts_set_the_bandwidth_beyond_one(capsys):
     hosts = ("--gpus-per-host", "8", "--host-gbps", "5")
     found = predicted(capsys, RESNET50, "--gpus", "8,16", "--bucket-mb", "100", *hosts)
@@ -86,7 +79,6 @@ def test_hosts_set_the_bandwidth_beyond_one(capsys):
     assert found.baseline == own.baseline
 
 
-@pytest.mark.usefixtures("remembered")
 def test_gradients_travel_as_asked_for_and_buffers_stay_at_home(capsys):
     (own,) = predicted(capsys, str(DDP4), "--bucket-mb", "25").scenarios
     (half,) = predicted(capsys, str(DDP4), "--bucket-mb", "25", "--grad-dtype", "bf16").scenarios
@@ -148,7 +140,6 @@ def test_what_is_no_number_is_a_usage_error(arguments):
     assert ended.value.code == 2
 
 
-@pytest.mark.usefixtures("remembered")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -187,5 +178,9 @@ def test_the_reports_page_has_the_usual_predictions(tmp_path, capsys):
     # One GPU has no buckets, but a host.
     assert 'id="whatif"' in (tmp_path / "b.html").read_text()
     assert "Predicted steps over bucket caps" not in (tmp_path / "b.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_page_of_a_sharded_run_has_its_usual_predictions(tmp_path):
     assert main(["report", FSDP, "--html", str(tmp_path / "c.html")]) == 0
     assert "reshard_after_forward=False" in (tmp_path / "c.html").read_text()

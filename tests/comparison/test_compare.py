@@ -26,6 +26,7 @@ from analyzers.sections import replaced as replace
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import cell, studied, timed
+from tests.support.tiers import cases
 from tracer.views.sections.results import comparison_text
 
 
@@ -48,7 +49,7 @@ def brute_force_p(a: list[float], b: list[float]) -> float:
 VALUES = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=5)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=cases(80), deadline=None)
 @given(VALUES, VALUES)
 def test_p_is_that_of_all_permutations(a, b):
     found = significance(np.array(a)[:, None], np.array(b)[:, None])
@@ -73,6 +74,7 @@ def test_beyond_the_most_permutations_a_sample_is_drawn_and_is_the_same_again():
     assert found.p[0] == significance(a, b).p[0] > 0
 
 
+@pytest.mark.slow
 def test_thousands_of_measures_are_tested_too():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(8, 2000)), rng.normal(size=(8, 2000))
@@ -116,6 +118,7 @@ def marked(found: Comparison, *tables: str) -> list[str]:
     return [each.measure for each in found.figures() if each.change.is_marked and (not tables or each.table in tables)]
 
 
+@pytest.mark.slow
 def test_recordings_of_the_same_steps_are_marked_as_seldom_as_is_said():
     rng, cases = np.random.default_rng(7), 150
     for table in ("step", "parts"):
@@ -423,7 +426,7 @@ def test_idle_time_is_compared_by_cause():
     assert figures(Figure("idle_operator_ns", of="change")) is found.idle["idle_operator_ns"].changed
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(*[st.lists(st.floats(1, 100), min_size=1, max_size=6, unique=True)] * 2, st.floats(-50, 50))
 def test_an_interval_of_a_difference_holds_what_the_test_does_not_tell_from_none(a, b, shift):
     """Brute force: shift B by any amount, and test it."""

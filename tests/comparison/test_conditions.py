@@ -15,11 +15,11 @@ from analyzers.comparison.conditions import Condition, Figure, Names, parse
 from analyzers.comparison.runs import compare
 from analyzers.errors import BadExpression
 from analyzers.reporting.document import to_json
-from tests.support.commands import remember_samples
 from tests.support.comparing import stepping
 from tests.support.docs import README
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import entry, write_cell, write_sweep
+from tests.support.tiers import cases
 from tracer.cli import main
 
 DDP2, DDP4, DP4 = (str(SAMPLES / f"resnet18-{name}") for name in ("ddp2", "ddp4", "dp4"))
@@ -127,7 +127,7 @@ def test_a_report_has_no_baseline():
             parse(text, Names(["a_ns"], {}))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(300), deadline=None)
 @given(st.text(alphabet="a_nsbc 0123456789.<>=!+-*/()%eandortmxwi\n'\"[]{}\0é", max_size=40))
 @example("é > 1")
 @example("a_ns > 1\n")
@@ -153,7 +153,7 @@ CONDITIONS = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(CONDITIONS)
 def test_conditions_without_null_mean_what_they_mean_in_python(text):
     assert holds(text) is eval(text, {"a_ns": 12.0, "b": 3.0})
@@ -220,11 +220,6 @@ def test_what_changed_can_be_asked():
     assert judged("step_ns > 1.1*baseline and changed(step_ns)") is True
     assert judged("changed(unprofiled_step_ns)") is None
     assert judged("unprofiled_step_ns > baseline") is None
-
-
-@pytest.fixture
-def remembered(monkeypatch):
-    remember_samples(monkeypatch)
 
 
 def ends(capsys, *arguments: str) -> tuple[int, list[str]]:

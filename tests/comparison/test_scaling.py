@@ -38,6 +38,7 @@ from analyzers.step_parts import PARTS
 from tests.support.samples import SAMPLES, summarized
 from tests.support.saved import saved
 from tests.support.sweeping import MS, cell, entry, studied, timed, write_cell, write_sweep
+from tests.support.tiers import cases
 
 
 def weak(found: Scaling, name: str) -> WeakRow:
@@ -217,7 +218,7 @@ GRIDS = st.dictionaries(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(GRIDS)
 def test_any_grid_is_what_its_definitions_say(grid):
     known = {("single" if gpus == 1 else name, gpus, batch): each for (name, gpus, batch), each in grid.items()}

@@ -28,14 +28,14 @@ from analyzers.trace.kernel_names import Category, Kind
 from tests.support import samples
 from tests.support.brute_force import OLD_CATEGORIES
 from tests.support.drawing import draw
-from tests.support.samples import REPORTED, SAMPLES
+from tests.support.samples import RUNS, SAMPLES, params
 from tracer.cli import main
 
 INSTALLED = importlib.util.find_spec("hta") is not None
-SIZES = [(run, sum(file.stat().st_size for file in run.values[0].glob("*.json*"))) for run in REPORTED]
+SIZES = {run: sum(file.stat().st_size for file in run.glob("*.json*")) for run in RUNS}
 # HTA's parser and its critical paths take seconds for the largest runs, whose like are among the smaller ones.
-READ_BY_HTA = [run for run, size in SIZES if size < 1.8e6]
-WALKED_BY_HTA = [run for run, size in SIZES if size < 1.4e6]
+READ_BY_HTA = params(run for run, size in SIZES.items() if size < 1.8e6)
+WALKED_BY_HTA = params(run for run, size in SIZES.items() if size < 1.4e6)
 needs_hta = pytest.mark.skipif(not INSTALLED, reason="HTA is not installed: pip install '.[hta]'")
 ONE_RANK = SAMPLES / "resnet18-ddp1"
 TWO_RANKS = SAMPLES / "resnet18-ddp2"

@@ -48,7 +48,7 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def swept(second_tier, tmp_path_factory):
     """A folder with a sweep over one rank, then gone on with over two."""
     folder = tmp_path_factory.mktemp("sweeps")
     (folder / "sitecustomize.py").write_text(NO_MEMORY)

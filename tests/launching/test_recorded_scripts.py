@@ -40,6 +40,7 @@ def said(lines: list[str]) -> list[str]:
     return [line.removeprefix("tracer: ") for line in lines if line.startswith("tracer: ")]
 
 
+@pytest.mark.slow
 def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_unrecorded(tmp_path):
     output = tmp_path / "same"
     command = [sys.executable, str(SCRIPTS / "same.py")]
@@ -90,6 +91,7 @@ def test_a_terminal_is_told_how_far_the_recording_is_and_a_reader_that_goes_away
     assert b"\rtracer: step 11 of 11: recorded; the script goes on" in said
 
 
+@pytest.mark.slow
 def test_hosts_record_a_run_each_its_ranks_until_one_of_them_crashes(tmp_path):
     rendezvous = ["--rdzv-backend", "static", "--master-addr", "127.0.0.1", "--master-port", "29547"]
     hosts = [
@@ -118,6 +120,7 @@ def test_hosts_record_a_run_each_its_ranks_until_one_of_them_crashes(tmp_path):
         assert not any("missing ranks" in str(warning) for warning in run.warnings)
 
 
+@pytest.mark.slow
 def test_bytes_that_are_no_utf8_reach_the_script_and_name_its_recording(tmp_path):
     script = tmp_path / os.fsdecode(b"tr\xffain.py")
     shutil.copy(SCRIPTS / "bytes.py", script)
@@ -131,6 +134,7 @@ def test_bytes_that_are_no_utf8_reach_the_script_and_name_its_recording(tmp_path
     assert manifest.command[-2].endswith("tr\ufffdain.py")
 
 
+@pytest.mark.slow
 def test_a_session_in_a_loop_of_one_s_own(tmp_path):
     output = tmp_path / uuid.uuid4().hex
     ranks = [start(sys.executable, str(SCRIPTS / "sessions.py"), str(output), "40", rank) for rank in "01"]
@@ -146,6 +150,7 @@ def test_a_session_in_a_loop_of_one_s_own(tmp_path):
         assert [rank.rank for rank in analyzers.load(place).ranks] == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="mounts a small disk")
 def test_a_full_disk_ends_the_recording_and_not_the_script(tmp_path):
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", tmp_path], check=False).returncode != 0:
@@ -161,6 +166,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_script(tmp_path):
         subprocess.run(["umount", tmp_path], check=True)
 
 
+@pytest.mark.slow
 def test_how_a_script_is_parallelized_is_found_and_optimizers_of_several_parts_count_once_a_step(tmp_path):
     names = ("sharded", "pipeline")
     recordings = [record(tmp_path / name, "--ranks", "2", "--", str(SCRIPTS / "parallel.py"), name) for name in names]

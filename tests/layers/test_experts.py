@@ -14,6 +14,7 @@ from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
+from tests.support.tiers import cases
 from tests.support.token_runs import EXCHANGE_US, TokenRun, write_tokens
 
 UNEVEN = TokenRun(routing=[[[3, 1], [4, 0]], [[1, 2], [5, 6]]])
@@ -136,7 +137,7 @@ def runs(draw: st.DrawFn) -> TokenRun:
     return TokenRun(routing, hidden=draw(st.integers(2, 9)), late_us=late, recomputed=draw(st.booleans()))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(run=runs())
 def test_random_routings_are_found_again(tmp_path_factory, run):
     found = told(tmp_path_factory.mktemp("run"), run)

@@ -19,6 +19,7 @@ from analyzers.layers.strategies.pipeline_replay import (
 )
 from tests.support.pipelines import OF_INPUT, B, F, W, any_order, simulated
 from tests.support.samples import RUNS, reported
+from tests.support.tiers import cases
 
 SHAPES = [(1, 3), (2, 2), (2, 8), (3, 4), (4, 8), (5, 5)]
 
@@ -57,7 +58,7 @@ def test_schedules_are_as_drawn(orders, expected):
     assert picture(orders, replayed(orders, dur), dur) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     ranks=st.integers(1, 4),
@@ -187,6 +188,7 @@ def test_with_unit_durations_a_replay_is_the_table_of_torchs_simulator_slot_for_
     assert slots == table
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not any(path.name == "llama-pp2" for path in RUNS), reason="that sample is not here")
 def test_what_llama_pp2_ran_is_torchs_table_slot_for_slot():
     kinds = {kind.label: kind for kind in (F, B)}

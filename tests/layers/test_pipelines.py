@@ -15,6 +15,7 @@ from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
 from tests.support.pipelines import OF_INPUT, RANGES, SEND_RECV, B, F, W, any_order, idle_between, run_of, simulated
 from tests.support.samples import RUNS, reported, summarized
+from tests.support.tiers import cases
 from tracer.views.html import report_html
 from tracer.views.sections import report_text
 
@@ -91,7 +92,7 @@ def test_messages_without_metadata_are_matched_by_order_and_peer(tmp_path, stage
         assert all(member.wait_ns <= member.dur_ns - min(one.dur_ns for one in row.members) for member in row.members)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=cases(12), deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_parts_add_up_and_equal_the_simulation_for_any_order_and_any_durations(tmp_path_factory, seed):
     random = Random(seed)
@@ -201,6 +202,7 @@ def test_a_run_without_messages_has_no_pipeline(tmp_path):
     assert "No pipeline in this run" in report_text(document, "pipeline")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not any(path.name == "llama-pp2" for path in RUNS), reason="that sample is not here")
 def test_llama_pp2_is_1f1b_slot_for_slot_and_its_messages_are_short():
     path = next(path for path in RUNS if path.name == "llama-pp2")

@@ -16,6 +16,7 @@ from analyzers.rank.strategies import FSDP, STRATEGIES
 from tests.support.drawing import meet
 from tests.support.drawn_steps import fsdp_step, gathered
 from tests.support.samples import REPORTED, reported, summarized
+from tests.support.tiers import cases
 from tests.support.training import backward, forward, host, kernel, ranged, step, told
 
 PARTS = ("exposed_wait_ns", "exposed_queued_ns", "exposed_late_ns", "exposed_slow_ns", "exposed_unknown_ns")
@@ -60,7 +61,7 @@ def test_where_other_ranks_are_not_here_the_cause_is_unknown():
     assert (found.exposed_unknown_ns.tolist(), found.exposed_slow_ns.tolist()) == ([3], [0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.integers(0, 12)), min_size=1, max_size=8))
 def test_queues_equal_the_brute_force(rows):
     """Gaps are stretched so that some lie above what counts as right behind another."""
@@ -83,7 +84,7 @@ def test_queues_equal_the_brute_force(rows):
         assert found.behind[row] == (row - 1 if expected else -1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 @given(
     st.lists(st.sampled_from("c."), min_size=30, max_size=30),
     *(st.integers(0, 4) for _ in range(4)),

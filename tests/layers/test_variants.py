@@ -29,7 +29,7 @@ LAWS = (
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def recorded(second_tier, tmp_path_factory):
     """A folder with a run for each variant."""
     folder = tmp_path_factory.mktemp("variants")
     command = [sys.executable, "-m", "tests.support.variants", str(folder)]

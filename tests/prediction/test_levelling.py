@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from analyzers.prediction.levelling import Cause, Levelling, host_floor_ns, levelled, settled, slow_floor_ns
 from analyzers.prediction.replay import Played, RecordedSteps, play
 from tests.support.replaying import Kernel, Rank, chain, plan, ranks_of, recorded, simulate
+from tests.support.tiers import cases
 
 EARLY = Rank([Kernel(10, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)], [Kernel(7)], 1, 0)
 SLOW = replace(EARLY, kernels=[Kernel(60, 0), Kernel(5, gradient=True), Kernel(5, gradient=True)])
@@ -36,7 +37,7 @@ def late_ranks(draw):
     return early, late, draw(st.integers(1, 3)), last, [draw(st.integers(1, 300)) for _ in last]
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(150))
 @given(late_ranks())
 def test_a_rank_that_is_as_the_others_is_what_would_have_run(case):
     early, late, others, last, transfer_ns = case
@@ -74,7 +75,7 @@ def test_input_is_what_the_next_step_waits_for():
     assert spans(levelled(partly, Levelling(1, Cause.INPUT)), [1], [30]) == [59, 89]
 
 
-@settings(max_examples=100)
+@settings(max_examples=cases(100))
 @given(late_ranks(), st.integers(2, 4), st.data())
 def test_several_steps_without_the_late_rank_are_what_would_have_run(case, count, data):
     early, _, others, last, transfer_ns = case

@@ -1,7 +1,9 @@
 """What if: predictions from recorded runs, and what they must obey."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from analyzers.collectives import exchange, late_rank
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
-from analyzers.prediction import EVERY, LATE, Kind, Options, Scenario, known_within, whatif
+from analyzers.prediction import EVERY, LATE, Kind, Options, Scenario, WhatIf, known_within, whatif
 from analyzers.prediction.hosts import input_doubt
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.model import Scene
@@ -54,6 +56,12 @@ def test_a_run_is_replayed_as_it_was(runs, name):
     assert abs(whatif(runs[name], Options()).baseline.error) < 0.01
 
 
+@cache
+def replayed(path: Path) -> WhatIf:
+    """A run as it was, with a host that is as it was."""
+    return whatif(summarized(path), Options(host_times=(1,)))
+
+
 @pytest.mark.parametrize("path", REPORTED)
 def test_every_run_is_replayed_as_it_was_or_says_why_not(path):
     try:
@@ -61,7 +69,7 @@ def test_every_run_is_replayed_as_it_was_or_says_why_not(path):
     except NotReplayable as error:
         assert "\n" not in str(error)
         return
-    own = whatif(summarized(path), Options(), None) if found.baseline.gpus > 1 else found
+    own = replayed(path) if found.baseline.gpus > 1 else found
     # On a CPU communication takes cores from compute, and the prediction says that it is none to trust.
     if abs(own.baseline.error) < 0.01 or Code.CORES_ARE_SHARED in doubted(own.scenarios[0]):
         return
@@ -406,7 +414,7 @@ def test_waits_for_input_stay_and_are_doubted(runs):
 @pytest.mark.parametrize("path", REPORTED)
 def test_what_changes_nothing_predicts_the_runs_own_step(path):
     try:
-        found = whatif(summarized(path), Options(host_times=(1,)))
+        found = replayed(path)
     except NotReplayable:
         return
     assert {each.predicted_step_ns for each in found.others} <= {found.baseline.predicted_step_ns}

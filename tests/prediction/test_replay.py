@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.prediction.replay import RecordedSteps, play
+from tests.support import tiers
 from tests.support.replaying import Kernel, Rank, plan, ranks_of, recorded, simulate
 
 
@@ -26,7 +27,7 @@ def cases(draw):
     return ranks, plans
 
 
-@settings(max_examples=150)
+@settings(max_examples=tiers.cases(150))
 @given(cases())
 def test_a_replay_is_what_would_have_run(case):
     ranks, (before, after) = case
@@ -80,7 +81,7 @@ def test_infinitely_fast_links_leave_the_work_alone():
     assert played(STEPS, [1], [0]) == STEPS.total_ns[:, 0].tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=tiers.cases(100))
 @given(cases(), st.integers(0, 200))
 def test_slower_links_are_never_faster(case, more):
     ranks, ((last, times), _) = case
@@ -88,7 +89,7 @@ def test_slower_links_are_never_faster(case, more):
     assert all(np.array(played(steps, last, times)) <= np.array(played(steps, last, [t + more for t in times])))
 
 
-@settings(max_examples=100)
+@settings(max_examples=tiers.cases(100))
 @given(cases(), st.integers(1, 4))
 def test_transfers_are_faster_when_compute_has_ended(case, times):
     """Against a simulation that moves byte by byte, and ends a transfer up to a nanosecond late."""
@@ -123,7 +124,7 @@ def unhurried(rank: Rank) -> Rank:
     return Rank(kernels, rest, rank.copy_ns, 0)
 
 
-@settings(max_examples=100)
+@settings(max_examples=tiers.cases(100))
 @given(cases(), st.integers(1, 4))
 def test_micro_batches_before_the_last_are_forward_and_backward_alone(case, batches):
     ranks, ((last, transfer_ns), _) = case
@@ -143,7 +144,7 @@ def test_a_late_launch_makes_its_micro_batch_longer():
     assert recorded([LATE], *simulate([LATE], [1], [1])).micro_batch_ns.tolist() == [[105]]
 
 
-@settings(max_examples=100)
+@settings(max_examples=tiers.cases(100))
 @given(cases())
 def test_gradients_that_are_views_are_not_copied_out(case):
     ranks, ((last, transfer_ns), _) = case
@@ -189,7 +190,7 @@ def launched_ranks(draw):
     return Rank([Kernel(1, 0), *kernels], [Kernel(draw(times), 2 * launches[-1])], draw(st.integers(1, 9)), 0)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tiers.cases(150))
 @given(launched_ranks(), st.integers(1, 300))
 def test_half_the_hosts_time_is_what_would_have_run(rank, transfer_ns):
     def sooner(kernels):

@@ -313,6 +313,7 @@ def test_prefetching_begins_anew_with_each_micro_batch():
     assert (ahead.op[second + 1 :] == GATHER).sum() == 4
 
 
+@pytest.mark.slow
 def test_a_host_that_is_late_on_one_rank_is_the_limit_on_all():
     run = summarized(SAMPLES / "resnet18-fsdp4")
     found = whatif(run, Options(host_times=None))
@@ -330,9 +331,9 @@ def test_a_rank_of_fsdp_is_levelled_by_name():
         (Kind.STRAGGLER, 3, cause) for cause in Cause
     ]
     with pytest.raises(NotReplayable, match="rank 9 is not in the run"):
-        whatif(run, Options(straggler=9))
+        whatif(run, Options(straggler=9, shardings=()))
     with pytest.raises(NotReplayable, match="one CUDA graph"):
-        whatif(run, Options(host_times=(0.0,)))
+        whatif(run, Options(host_times=(0.0,), shardings=()))
 
 
 def test_what_stays_gathered_is_counted_in_its_dtype():
@@ -352,6 +353,7 @@ def test_settings_on_other_gpus_gain_over_the_runs_own_settings_there():
     assert more.predicted_step_ns >= own.predicted_step_ns
 
 
+@pytest.mark.slow
 def test_changes_that_cancel_are_no_better_known():
     run = summarized(SAMPLES / "resnet18-fsdp4")
     both = Sharding(prefetch=Prefetch.NONE, reshard_after_forward=False)

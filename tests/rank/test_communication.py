@@ -1,6 +1,5 @@
 """Which call each kernel belongs to, what it is for, and what the device and the host did before it."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from analyzers.reporting.document import Report
 from analyzers.trace.collective_calls import Collective
 from tests.support.drawing import draw
 from tests.support.kineto_files import Event, write
+from tests.support.samples import SAMPLES, reported
 
-SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 KERNEL = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
 WORLD = {"Group size": 2, "dtype": "Float", "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
 
@@ -751,7 +750,7 @@ def test_each_end_of_a_copy_is_exposed_on_its_own_device(told):
 
 
 def test_data_parallel_broadcasts_all_parameters_in_each_step():
-    of = report(summarize(SAMPLES / "resnet18-dp4"))
+    of = reported(SAMPLES / "resnet18-dp4")
     steps = {window.step for window in of.windows}
     for step in steps:
         rows = [row for row in of.collectives if row.step == step]

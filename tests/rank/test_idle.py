@@ -20,7 +20,8 @@ from tests.support import idle_brute_force as reference
 from tests.support.brute_force import windows
 from tests.support.drawing import LOADER, draw
 from tests.support.kineto_files import Event, write
-from tests.support.samples import RUNS, SAMPLES
+from tests.support.samples import OWN, params
+from tests.support.tiers import cases
 from tests.support.training import ENGINE, MAIN, document, host, kernel, ranged, step, traced
 
 
@@ -225,7 +226,7 @@ def traces(draw_one):
     return rows
 
 
-@settings(max_examples=40)
+@settings(max_examples=cases(40))
 @given(rows=traces())
 def test_random_traces_equal_the_brute_force(tmp_path_factory, rows):
     path = write(tmp_path_factory.mktemp("idle") / "rank0.json", document(rows))
@@ -237,10 +238,7 @@ def test_random_traces_equal_the_brute_force(tmp_path_factory, rows):
     assert [sum(row.values()) for row in found] == measured.windows.idle_ns.tolist()
 
 
-RECORDED = [path for path in RUNS if path.parent == SAMPLES]
-
-
-@pytest.mark.parametrize("run", RECORDED, ids=lambda path: path.name)
+@pytest.mark.parametrize("run", params(OWN))
 def test_the_first_recorded_window_equals_the_brute_force(run):
     path = find(run).files[0].path
     trace = load(path).ranks[0]

@@ -18,7 +18,7 @@ from analyzers.trace.collective_calls import Inputs
 from analyzers.trace.kernel_names import Category, Kind
 from tests.support.drawing import draw, events_of, row
 from tests.support.kernel_use import Table, in_windows, kernel_table, operator_of, operator_table
-from tests.support.samples import RUNS, SAMPLES, load, summarized
+from tests.support.samples import REPORTED, SAMPLES, load, summarized
 
 MM = Inputs(([2, 3], [3, 4]), ("float", "float"))  # 48 FLOPs
 
@@ -149,7 +149,7 @@ def test_random_cases_agree_with_brute_force(nested, drawn, step):
     assert table(used.operators) == operator_table(trace)
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in RUNS])
+@pytest.mark.parametrize("path", REPORTED)
 def test_sample_traces_agree_with_brute_force(path):
     rank = summarized(path).ranks[0]
     trace = read_rank(next(file for file in find(path).files if file.path == rank.path))
@@ -178,9 +178,8 @@ def test_kernels_by_layer_add_up_to_kernels(of):
     assert {"conv2d_0", "(optimizer)", "(packing)"} <= {row.layer for row in by_layer}
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in RUNS if path.name == "resnet18-ddp1"])
-def test_operators_and_coverage_of_a_sample_agree_with_brute_force(path):
-    trace = load(path).ranks[0]
+def test_operators_and_coverage_of_a_sample_agree_with_brute_force():
+    trace = load(SAMPLES / "resnet18-ddp1").ranks[0]
     used = usage(trace)
     operators = operator_table(trace)
     longest = sorted(operators.items(), key=lambda item: (-item[1][1], item[0]))[:MOST_RANKED]

@@ -21,6 +21,7 @@ from tests.support.fuzzing import made
 from tests.support.fuzzing_cache import forge, fuzz_cache
 from tests.support.generator import write_run
 from tests.support.samples import SAMPLES
+from tests.support.tiers import thirds
 from tracer.cli import main
 from tracer.reading import Readers, processes, read_lanes, read_run
 from tracer.reading.cache import folder as folders
@@ -51,7 +52,7 @@ def test_the_second_command_reads_no_trace(cache, run, reads, capsys):
     assert cache.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("name", ["resnet18-ddp4", "skew-nvlink"])
+@pytest.mark.parametrize("name", thirds(["skew-nvlink", "resnet18-ddp4"]))
 def test_samples_say_the_same_with_and_without(cache, capsys, tmp_path, name):
     pages = []
     for number, more in enumerate([["--no-cache"], ["--workers", "2"], [], ["--workers", "1"]]):
@@ -376,6 +377,7 @@ def test_threads_that_keep_look_up_and_clean_see_whole_entries_or_none(cache, ru
     assert any(hits)
 
 
+@pytest.mark.slow
 def test_damaged_traces_are_kept_as_they_were_read(tmp_path):
     went, wrong = fuzz_cache(made(), 200, 1, tmp_path)
     assert wrong == []

@@ -112,6 +112,7 @@ def test_an_error_that_does_not_come_again_changes_nothing(address, run, capsys,
     assert (run / "failed").exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_kills_its_workers_is_lost_alone(address, run, capsys, monkeypatch):
     monkeypatch.setattr(analyzers.rank.summary, "summarize_file", dies_always)
     found = from_json(report(capsys, str(run), "--scheduler", address))

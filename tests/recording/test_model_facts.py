@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -52,6 +53,7 @@ assert find_model(optimizer) is Holder.model
 """
 
 
+@pytest.mark.slow
 def test_a_model_is_found_that_the_collector_has_frozen():
     # In a process of its own: here all that other tests have left would be looked through.
     subprocess.run([sys.executable, "-c", FROZEN], env=environment_of_training(), check=True)

@@ -32,7 +32,7 @@ QUICK = ["--ranks", "2", "--batch", "2", "--wait", "1", "--warmup", "1", "--acti
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory):
+def recorded(second_tier, tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings") / "cpu2"
     more = shlex.split(
         "--rounds 2 --bucket-mb 25 --epochs 2 --epoch-samples 8 --lr 0.01 --zero-init-residual "
@@ -158,6 +158,7 @@ def test_a_failing_rank_stops_all_and_its_exit_code_passes_through(tmp_path):
     assert [file.name for file in tmp_path.iterdir() if "out" in file.name] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sign", "ranks"), [(signal.SIGINT, "2"), (signal.SIGTERM, "1")])
 def test_an_interrupted_recording_leaves_nothing(tmp_path, sign, ranks):
     endless = [*QUICK, "--ranks", ranks, "--wait", "100000", "-o", str(tmp_path / "out")]

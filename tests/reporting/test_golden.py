@@ -3,19 +3,21 @@
 import pytest
 
 from tests.support.golden import figures, identity, known
-from tests.support.samples import RUNS, SAMPLES
+from tests.support.samples import OWN, REPORTED
 
 GOLDEN = known()
-HELD = {identity(run): run for run in RUNS}
 
 
 def test_every_sample_has_its_golden_numbers():
-    assert {identity(run) for run in RUNS if run.parent == SAMPLES} <= set(GOLDEN)
+    assert {identity(run) for run in OWN} <= set(GOLDEN)
 
 
-@pytest.mark.parametrize("run", [pytest.param(HELD[key], id=key) for key in sorted(HELD.keys() & GOLDEN.keys())])
+@pytest.mark.parametrize("run", REPORTED)
 def test_no_number_has_changed(run):
-    then, now = GOLDEN[identity(run)], figures(run)
+    then = GOLDEN.get(identity(run))
+    if then is None:
+        pytest.skip("its numbers were never agreed on")
+    now = figures(run)
     assert then.keys() == now.keys()
     for name, columns in then.items():
         kept = {column: now[name][column] for column in columns} if isinstance(columns, dict) else now[name]

@@ -34,6 +34,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_resnet18s_buckets_have_the_sizes_known_by_hand(name):
     layout = reported(named(name)).summary.layout

@@ -20,16 +20,16 @@ from tests.support import brute_force as reference
 from tests.support import damage as perturb
 from tests.support import physics
 from tests.support.instances import Clock, collectives
-from tests.support.samples import REPORTED, RUNS, SAMPLES, reported, summarized
+from tests.support.samples import OWN, REPORTED, RUNS, params, reported, summarized
 from tests.support.saved import saved
 from tests.support.synthetic_runs import World, any_world, build
+from tests.support.tiers import thirds
 
-OWN = [path for path in RUNS if path.parent == SAMPLES]
 LARGE = 2_000_000  # bytes
-WITHOUT_LIGHT = [run for run in REPORTED if not (run.values[0] / "light").is_dir()]
+WITHOUT_LIGHT = params(run for run in RUNS if not (run / "light").is_dir())
 
 
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", REPORTED)
 def test_time_is_conserved_in_every_window(path):
     for measured in summarized(path).measured:
         found = measured.windows
@@ -42,7 +42,7 @@ def test_time_is_conserved_in_every_window(path):
         )
 
 
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", REPORTED)
 def test_windows_equal_the_brute_force(path):
     """On the first and the last rank; on the first also where the light window's times lie on the full one's steps.
 
@@ -64,7 +64,7 @@ def test_windows_equal_the_brute_force(path):
                 assert len(said & {Code.LIGHT_WINDOW_DOES_NOT_FIT, Code.LIGHT_WINDOW_JOINED_IN_PART}) == 1
 
 
-@pytest.mark.parametrize("path", [path for path in RUNS if (path / "light").is_dir()], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", params(path for path in RUNS if (path / "light").is_dir()))
 def test_all_that_a_light_window_holds_is_in_its_windows_or_outside_of_them(path):
     summary = summarized(path)
     if not summary.is_light:
@@ -199,7 +199,7 @@ def test_collectives_of_worlds_equal_the_brute_force(world, tmp_path):
     assert compared(documents, report(summarize(perturb.write_run(tmp_path / "run", documents)))) > 10
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thirds(range(12)))
 def test_the_laws_of_waiting_hold_in_damaged_worlds(seed, tmp_path):
     made = build(replace(any_world(Random(seed)), missing=0.1))
     found = report(summarize(perturb.write_run(tmp_path / "run", made.documents)))
@@ -269,6 +269,7 @@ def compared(documents: list[perturb.Document], found: Report, folder: Path | No
     return len(expected)
 
 
+@pytest.mark.slow
 def test_the_large_bucket_of_resnet18_has_the_bandwidths_computed_by_hand():
     found = [path for path in RUNS if path.name == "resnet18-ddp4" and not (path / "light").is_dir()]
     if not found:

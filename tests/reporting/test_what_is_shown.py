@@ -34,7 +34,7 @@ def open_fields(document: Sectioned) -> set[str]:
     return set(document.__dict__)
 
 
-@pytest.mark.parametrize("path", list(REPORTED), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", REPORTED)
 def test_the_first_screen_needs_no_rows(path):
     found = report(summarized(path))
     assert first_screen_text(found)

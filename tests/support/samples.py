@@ -1,27 +1,34 @@
 """Every sample run, loaded and reported once each.
 
-In traces/ those that git knows, not what somebody recorded beside them. `TRACER_TRACES` may name more folders of runs,
-separated like PATH, each read whole.
+In traces/ those that git knows, not what somebody recorded beside them. More runs, for the second tier of tests, are in
+folders `shared/traces*` beside the checkout, and in those that `TRACER_TRACES` names, separated like PATH.
 """
 
 from __future__ import annotations
 
+import filecmp
 import os
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 import analyzers
 from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.run.loading import Run
-from tests.support import once
+from tests.support import once, tiers
 
-SAMPLES = Path(__file__).resolve().parents[2] / "traces"
-ADDED = [Path(name) for name in os.environ.get("TRACER_TRACES", "").split(os.pathsep) if name]
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "traces"
+ADDED = [
+    *sorted((ROOT.parent / "shared").glob("traces*")),
+    *(Path(name) for name in os.environ.get("TRACER_TRACES", "").split(os.pathsep) if name),
+]
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -41,8 +48,35 @@ def known_to_git(folder: Path) -> list[Path]:
     return [run for run in runs_in(folder) if run.name in known or not known]
 
 
-RUNS = [*known_to_git(SAMPLES), *(run for folder in ADDED for run in runs_in(folder))]
-REPORTED = [pytest.param(path, id=path.name) for path in RUNS]
+def each_once(runs: Iterable[Path]) -> list[Path]:
+    """Those of the runs whose files are not, byte for byte, those of one before, whatever it is called."""
+    kept: dict[Path, dict[str, int]] = {}
+    for run in runs:
+        sizes = {str(file.relative_to(run)): file.stat().st_size for file in run.rglob("*") if file.is_file()}
+        alike = [other for other, known in kept.items() if known == sizes]
+        if not any(filecmp.cmpfiles(run, other, sizes, shallow=False)[0] == [*sizes] for other in alike):
+            kept[run] = sizes
+    return [*kept]
+
+
+def params(runs: Iterable[Path]) -> list[ParameterSet]:
+    """Runs as parameters of a test, which are of the second tier where they are not the project's own."""
+    return [
+        pytest.param(run, id=run.name)
+        if run.parent == SAMPLES
+        else pytest.param(run, id=f"{run.parent.name}/{run.name}", marks=pytest.mark.slow)
+        for run in runs
+    ]
+
+
+def at_hand(runs: Iterable[Path]) -> list[Path]:
+    """Those of the runs that this process's tier of tests reads."""
+    return [run for run in runs if run.parent == SAMPLES or not tiers.is_first()]
+
+
+RUNS = each_once([*known_to_git(SAMPLES), *(run for folder in ADDED for run in runs_in(folder))])
+OWN = [run for run in RUNS if run.parent == SAMPLES]
+REPORTED = params(RUNS)
 
 
 def load(path: Path) -> Run:

@@ -24,8 +24,9 @@ from analyzers.reporting.document import from_json, to_json
 from analyzers.trace.decoding import decompress as inflate
 from analyzers.trace.reader import read_trace
 from tests.support.json_oracle import CATEGORIES, NotJson, Row, Unknown, expected, expected_row, parsed, plain, rows_of
+from tests.support.tiers import cases
 
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
+EXAMPLES = cases(int(os.environ.get("FUZZ_EXAMPLES", "150")))
 settings.register_profile(
     "fuzz",
     max_examples=EXAMPLES,

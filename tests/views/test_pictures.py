@@ -17,7 +17,7 @@ from analyzers.units import ms
 from tests.support.commands import fails
 from tests.support.drawing import meet
 from tests.support.pictures import HEADS, assert_readable, drawn_words
-from tests.support.samples import REPORTED, reported, summarized
+from tests.support.samples import RUNS, params, reported, summarized
 from tests.support.sweeping import cell, studied, write_cell, write_sweep
 from tracer.cli import main
 from tracer.errors import TracerError
@@ -42,7 +42,7 @@ def calibration(path: Path):
 
 
 # Of the largest runs lines and bars are as those of smaller ones, and take seconds to lay out.
-SMALLER = [run for run in REPORTED if sum(file.stat().st_size for file in run.values[0].glob("*.json*")) < 4e6]
+SMALLER = params(run for run in RUNS if sum(file.stat().st_size for file in run.glob("*.json*")) < 4e6)
 
 
 @pytest.mark.parametrize("path", SMALLER)

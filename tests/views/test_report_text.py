@@ -1,7 +1,6 @@
 """Buckets, layers, the timeline, costs and advice as text, on sample runs and on reports with parts exchanged."""
 
 from dataclasses import dataclass
-from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from analyzers.layers.bucket_table import HiddenBy
 from analyzers.layers.layer_table import LayerComm, LayerRow
-from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
@@ -19,18 +17,17 @@ from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.sections import replaced as replace
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
-from tests.support.samples import RUNS, SAMPLES
+from tests.support.samples import OWN, SAMPLES, reported
 from tracer.views.choices import By
 from tracer.views.sections.communication import _twins
 from tracer.views.sections.overview import report_text
 
-NAMES = [run.name for run in RUNS if run.parent == SAMPLES]
+NAMES = [run.name for run in OWN]
 BUCKET_2_MB = "8.77"
 
 
-@cache
 def sample(name: str = "resnet18-ddp4") -> Report:
-    return report(summarize(SAMPLES / name))
+    return reported(SAMPLES / name)
 
 
 def lines(shown: str, first: str) -> list[list[str]]:

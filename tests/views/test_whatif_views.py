@@ -24,6 +24,7 @@ from tests.support.pages import Page
 from tests.support.pictures import HEADS, assert_readable
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
+from tests.support.tiers import thirds
 from tracer.views.html.prediction_curve import FRAME, by_gpus, cap_places, capline
 from tracer.views.html.prediction_rows import row_picture
 from tracer.views.html.report_page import report_html
@@ -177,7 +178,7 @@ def test_the_picture_can_be_read(made, theme):
     assert len(drawn.axes) == (1 if scale_out(made) is None else 2)
 
 
-@pytest.mark.parametrize(("made", "caps"), [(sharded, 0), (changed, 1)])
+@pytest.mark.parametrize(("made", "caps"), thirds([(changed, 1), (sharded, 0)]))
 def test_what_has_no_place_over_caps_is_a_row_of_its_own(made, caps):
     prediction = made()
     scenarios = rows_besides_caps(prediction)
@@ -209,6 +210,7 @@ def test_one_gpu_alone_has_no_cap_to_stand_over():
     assert [axis.get_xlabel() for axis in drawn.axes] == ["step, ms"]
 
 
+@pytest.mark.slow
 def test_a_long_row_is_cut_short_where_it_is_drawn_and_said_in_full():
     asked = Sharding(prefetch="none", reshard_after_forward=False, separate_reduce_scatter_group=True)
     prediction = whatif(summarized(SAMPLES / "resnet18-fsdp4"), Options(shardings=[asked], gpus=(8,)))

@@ -212,7 +212,7 @@ def test_the_table_draws_bus_bandwidth_over_size():
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(second_tier, tmp_path_factory):
     file = tmp_path_factory.mktemp("calibration") / "out" / "links.json"
     file.parent.mkdir()
     file.write_text("replaced with --force")
@@ -310,6 +310,7 @@ def test_one_device_has_no_links(tmp_path, capsys):
     assert "one device has no links" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_too_little_memory_is_one_line(tmp_path):
     sizes = ["--min", "4K", "--max", "4000000000G", "--factor", "1048576"]
     done = run_here(*CPU, *sizes, "--collectives", "all_reduce", "-o", str(tmp_path / "links.json"))
