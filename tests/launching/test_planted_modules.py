@@ -88,8 +88,8 @@ def test_viewing_runs_none(planted, viewer):
     "words",
     [
         ["calibrate", *QUICK, "--min", "1K", "--max", "1K", "-o", "measured.json"],
-        ["record", *QUICK, *TRAINING, "-o", "recorded"],
-        ["sweep", *QUICK[:2], "--ranks", "1", *TRAINING, "-o", "swept"],
+        pytest.param(["record", *QUICK, *TRAINING, "-o", "recorded"], marks=pytest.mark.slow),
+        pytest.param(["sweep", *QUICK[:2], "--ranks", "1", *TRAINING, "-o", "swept"], marks=pytest.mark.slow),
     ],
     ids=lambda words: words[0],
 )
@@ -104,6 +104,7 @@ def test_a_picture_is_drawn_without_the_folders_matplotlibrc(planted):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.slow
 def test_trials_of_profilers_run_none(planted):
     assert "numpy" not in str(try_profiler(KINETO).why)
 
@@ -114,6 +115,7 @@ def test_a_notebooks_processes_run_none(planted, monkeypatch):
     assert len(read_run(".", by=Readers(workers=2)).ranks) == RUN.ranks
 
 
+@pytest.mark.slow
 def test_a_dask_worker_that_is_started_as_we_say_runs_none(planted, capsys):
     import distributed
 
