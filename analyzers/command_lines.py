@@ -12,8 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from analyzers.redaction import SCHEME_WORD, redacted
-from analyzers.secrecy import HIDDEN, Sort, is_random, is_secret, sort_of
+from analyzers.redaction import HIDDEN, SCHEME_WORD, Sort, is_random, is_secret, redacted, sort_of
 
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 # A configuration's key with its value behind it, as yacs has them: detectron2, DINO.

@@ -6,9 +6,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from analyzers.characters import encodable
 from analyzers.errors import UnreadableDocument
 from analyzers.notices import Notices
+from analyzers.texts import encodable
 
 
 class _Document(Protocol):

@@ -1,13 +1,23 @@
-"""Medians with their spread."""
+"""Medians with their spread, and confidence intervals, 95 %, over blocks of steps.
+
+    block 0    o o  o o          block 1         o oo   o          block 2   o o o      o
+               steps of a block resemble one another: blocks, not steps, are what chance drew
+
+Many blocks are drawn anew, and steps within each that is drawn; few cannot be, since what was not drawn is not known
+from them. docs/dev/decisions/run.md says why, and how often these intervals hold what they should.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import erf, sqrt
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+from analyzers.arrays import Float64, Int64
 
 # What is less than this share is not worth a line: of a step no advice and no outlier, of a figure no change.
 LEAST_SHARE = 0.01
@@ -97,3 +107,98 @@ def quartiles(values: NDArray[Any]) -> tuple[float, float, float]:
 def row_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Return attributes of rows as columns, float64, NaN for None."""
     return {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in names}
+
+
+Limits = tuple[float, float]
+
+RESAMPLES = 2000
+SEED = 1
+# Five values all lie on one side of their median with a chance of 2 / 2^5 = 6 %: only from six on do they alone tell.
+ENOUGH_BLOCKS = 6
+# Student's t for 95 %, two-sided, by degrees of freedom; above the last one a formula is good to 0.002:
+# Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
+NORMAL = 1.959964
+# A median is told among so many values; of more, evenly spaced ones stand for all.
+MOST_VALUES = 2048
+
+
+def median_interval(blocks: Sequence[Float64]) -> Limits | None:
+    """Return what the median of all values lies between; None for a single step.
+
+    A block has a row for each step, a column for each rank, NaN where a rank lacks it; values are positive. Ranks of a
+    step depend on one another, and steps of a block. The steps of one block stand for blocks: they know of no drift.
+    """
+    known = [rows for block in blocks if len(rows := block[~np.isnan(block).all(axis=1)])]
+    if len(known) == 1:
+        known = [step[np.newaxis, :] for step in known[0]]
+    if len(known) < 2:
+        return None
+    pooled = np.concatenate(known)
+    median = float(np.nanmedian(pooled))
+    low, high = _few(known, median) if len(known) < ENOUGH_BLOCKS else _many(known, pooled)
+    return min(low, median), max(high, median)
+
+
+def difference(a: Limits, b: Limits) -> Limits:
+    """Return what a less b lies between; it holds 0 where, and only where, the two overlap."""
+    return a[0] - b[1], a[1] - b[0]
+
+
+def is_told_apart(limits: Limits | None, other: float = 0.0) -> bool:
+    """Whether an interval leaves out a value that would mean no difference; one that is not known does."""
+    return limits is None or not limits[0] <= other <= limits[1]
+
+
+def _few(blocks: Sequence[Float64], median: float) -> Limits:
+    """Return Student's interval of the blocks' medians, as factors: what slows a step slows it by a share."""
+    logs = np.log([float(np.nanmedian(block)) for block in blocks])
+    reach = _student(len(blocks) - 1) * float(np.std(logs, ddof=1)) / sqrt(len(blocks))
+    return float(median * np.exp(-reach)), float(median * np.exp(reach))
+
+
+def _many(blocks: Sequence[Float64], steps: Float64) -> Limits:
+    """Return percentiles of medians drawn anew, set apart as far as so few blocks call for.
+
+    The bootstrap takes blocks as drawn for all that there are, and is too narrow by sqrt((n - 1) / n), and by Student's
+    t against the normal: Hesterberg, What Teachers Should Know About the Bootstrap, 2015, expanded percentiles.
+    """
+    count = len(blocks)
+    tail = 100 * (1 - erf(_student(count - 1) * sqrt(count / (count - 1)) / sqrt(2))) / 2
+    drawn = _medians(steps, _draws(np.array([len(block) for block in blocks])))
+    low, high = np.percentile(drawn, [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _student(freedom: int) -> float:
+    """Return Student's t for 95 %."""
+    z = NORMAL
+    return STUDENT.get(freedom, z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2))
+
+
+def _draws(sizes: Int64) -> Float64:
+    """Return how often each step is drawn, a row per resample: blocks are drawn, then as many steps of each."""
+    chance = np.random.default_rng(SEED)
+    count, steps = len(sizes), int(sizes.sum())
+    first = np.cumsum(sizes) - sizes
+    block = chance.integers(count, size=(RESAMPLES, count))
+    own = chance.random((RESAMPLES, count, int(sizes.max()))) * sizes[block][:, :, np.newaxis]
+    step = first[block][:, :, np.newaxis] + own.astype(np.int64)
+    is_drawn = np.arange(sizes.max()) < sizes[block][:, :, np.newaxis]
+    cell = step + steps * np.arange(RESAMPLES)[:, np.newaxis, np.newaxis]
+    times = np.bincount(cell[is_drawn], minlength=RESAMPLES * steps)
+    return times.reshape(RESAMPLES, steps).astype(np.float64)
+
+
+def _medians(steps: Float64, times: Float64) -> Float64:
+    """Return the median of all values of the steps, each taken so many times, for each row of times."""
+    values = np.unique(steps[~np.isnan(steps)])
+    if len(values) > MOST_VALUES:
+        values = values[np.linspace(0, len(values) - 1, MOST_VALUES).round().astype(np.int64)]
+    # How many values of each step are at most so large; a rank that is not there (NaN) sorts behind all.
+    upto = np.stack([np.searchsorted(row, values, "right") for row in np.sort(steps, axis=1)])
+    together = times @ upto.astype(np.float64)
+    half = together[:, -1:] / 2
+    lower, upper = values[np.argmax(together >= half, axis=1)], values[np.argmax(together > half, axis=1)]
+    medians: Float64 = (lower + upper) / 2
+    return medians

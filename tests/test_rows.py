@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.rows import labels, typed_rows
+from analyzers.arrays import labels, typed_rows
 
 
 class Colour(IntEnum):

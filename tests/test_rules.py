@@ -66,9 +66,8 @@ ROOMS = [
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
     "analyzers": {
-        *("arrays", "characters", "command_lines", "common_sequence", "confidence", "errors", "intervals"),
-        *("json_documents", "lazy_exports", "memory", "notices", "paths", "ranks", "redaction", "reprs", "rows"),
-        *("secrecy", "sections", "statistics", "step_parts", "units"),
+        *("arrays", "command_lines", "errors", "intervals", "json_documents", "lazy_exports", "memory", "notices"),
+        *("paths", "ranks", "redaction", "sections", "statistics", "step_parts", "texts", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "own_python", "second_reading", "version"},
 }

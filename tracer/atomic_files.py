@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from analyzers.characters import utf8
 from analyzers.paths import read_file, read_text
+from analyzers.texts import utf8
 from tracer.errors import NotWritten, TracerError
 
 # Folders of a run's recordings at several steps, and of its ranks on several hosts.

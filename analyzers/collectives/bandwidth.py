@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, joint
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, joint, labels
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.rank import STRATEGIES, Measured, Purpose
-from analyzers.rows import labels
 from analyzers.run import Calibration, peak_busbw_gbps
 from analyzers.statistics import quartiles
 from analyzers.trace import Call, Collective

@@ -24,8 +24,8 @@ from analyzers.collectives.alignment import Kernels, Offset, Offsets, Sides, ali
 from analyzers.collectives.groups import SPLIT, Key
 from analyzers.collectives.table import KernelTable, table_of
 from analyzers.rank import RunSummary
-from analyzers.reprs import brief
 from analyzers.run import hosts
+from analyzers.texts import brief
 from analyzers.trace import SYNCHRONIZING, Call, Collective
 
 # A synchronizing collective ends nowhere before it has begun everywhere, but for what clocks and rings differ by.

@@ -21,8 +21,8 @@ from analyzers.collectives.transfer import Transfers, is_resolved, moving_since,
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.rank import Breakdown, RunSummary
 from analyzers.ranks import RankIndex, RankNumber
-from analyzers.reprs import brief
 from analyzers.run import Calibration, world_size
+from analyzers.texts import brief
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,14 +8,13 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, begins
+from analyzers.arrays import UNKNOWN, begins, labels, typed_rows
 from analyzers.collectives.bandwidth import bandwidth, copies, purposes
 from analyzers.collectives.measured import Exchange
 from analyzers.collectives.stragglers import STANDS_OUT, Reason, waiting
 from analyzers.collectives.warnings import OTHERS_LACK_IT
 from analyzers.rank import Purpose, device_labels
 from analyzers.ranks import RankNumber
-from analyzers.rows import labels, typed_rows
 from analyzers.trace import Collective
 
 

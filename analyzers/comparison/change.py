@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from analyzers.arrays import Float64
 from analyzers.comparison.permutation_test import Significance, shift_interval, significance
 from analyzers.comparison.serial import OF_BLOCKS, OF_STEPS, correlation, freed
-from analyzers.confidence import Limits
-from analyzers.statistics import LEAST_SHARE
+from analyzers.statistics import LEAST_SHARE, Limits
 
 # The chance that a table of figures that did not change has any that is marked.
 LEVEL = 0.05

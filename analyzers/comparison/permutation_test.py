@@ -19,7 +19,7 @@ from math import comb, floor, sqrt
 import numpy as np
 
 from analyzers.arrays import Float64
-from analyzers.confidence import NORMAL, Limits
+from analyzers.statistics import NORMAL, Limits
 
 # Up to as many permutations all are tried (eight steps against eight have 12,870); beyond, a sample of them.
 MOST_PERMUTATIONS = 13_000

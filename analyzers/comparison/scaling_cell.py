@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, EpochTime, StepTime
-from analyzers.confidence import Limits, median_interval
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
 from analyzers.reporting import GRADIENTS, Report, Window, gradient_bandwidth, report
 from analyzers.run import LONGEST_NS, SINGLE, Cell, Control, Controls, Dataset, Epoch, Manifest
-from analyzers.statistics import Spread
+from analyzers.statistics import Limits, Spread, median_interval
 from analyzers.step_parts import EXPOSED, PARTS, SPLIT_PARTS, fields_of
 from analyzers.units import NS_PER_S
 

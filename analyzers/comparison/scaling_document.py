@@ -14,10 +14,10 @@ import msgspec
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
 from analyzers.reporting import GradientBandwidth
-from analyzers.reprs import brief
 from analyzers.run import Epoch
 from analyzers.statistics import Spread
 from analyzers.step_parts import COMM, COMPUTE, COPY, EXPOSED, IDLE, SPLIT_PARTS, fields_of
+from analyzers.texts import brief
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, values_at
+from analyzers.arrays import UNKNOWN, instants, typed_rows, values_at
 from analyzers.collectives import Exchange
 from analyzers.layers.bucket_columns import BucketTimes
 from analyzers.layers.ddp_buckets import Buckets, NamedBucket
@@ -17,7 +17,6 @@ from analyzers.layers.strategies import HiddenBy, beside
 from analyzers.notices import Code, Notice
 from analyzers.rank import Breakdown, Measured, device_labels
 from analyzers.ranks import RankNumber
-from analyzers.rows import instants, typed_rows
 from analyzers.statistics import Spread, row_columns, spreads
 
 

@@ -47,8 +47,8 @@ from analyzers.rank.parallelism import PipelineActions, actions_of
 from analyzers.rank.sharded_schedule import ShardedSchedule, sharded_schedule_of
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
-from analyzers.reprs import brief
 from analyzers.run import Calibration, Joining, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
+from analyzers.texts import brief
 from analyzers.trace import Category, Events, Header, Helpers, Kind
 
 # Who hears of the bytes that are read, block by block.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from analyzers.arrays import typed_rows
 from analyzers.collectives import Exchange, clock_row, exchange_warnings, traffic, unmatched_rows
 from analyzers.layers import bucket_warnings, layer_warnings, pipeline_notices
 from analyzers.layers.strategies import expert_notices
@@ -26,7 +27,6 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.summary import summary_of_report
-from analyzers.rows import typed_rows
 from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, world_size
 from analyzers.sections import later
 from analyzers.units import ms

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, values_at
+from analyzers.arrays import Int64, labels, values_at
 from analyzers.collectives import Exchange, Lines, exchange, lines_of
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
@@ -33,10 +33,9 @@ from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSum
 from analyzers.ranks import MANY, RankIndex, RankNumber
 from analyzers.reporting.document import Report
 from analyzers.reporting.step_timeline import LaneName, lanes_of
-from analyzers.reprs import brief
-from analyzers.rows import labels
 from analyzers.run import hosts
 from analyzers.step_parts import COMPUTE, COPY, EXPOSED, IDLE
+from analyzers.texts import brief
 from analyzers.trace import Collective
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from analyzers.collectives import (
     UnmatchedRow,
     WaitingRow,
 )
-from analyzers.confidence import Limits, is_told_apart
 from analyzers.json_documents import decoded, encoded
 from analyzers.layers import (
     BucketRow,
@@ -44,10 +43,10 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
-from analyzers.reprs import brief
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.sections import Sectioned, computed
-from analyzers.statistics import Spread
+from analyzers.statistics import Limits, Spread, is_told_apart
+from analyzers.texts import brief
 
 
 class Window(msgspec.Struct, frozen=True):

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, labels, typed_rows
 from analyzers.collectives import Exchange, Lines, lines_of
 from analyzers.rank import CELLS, Purpose, cell_edges, device_label
 from analyzers.ranks import RankIndex
-from analyzers.rows import labels, typed_rows
 from analyzers.trace import GLOO_BACKEND, Collective
 
 

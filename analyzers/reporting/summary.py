@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import Float64
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
-from analyzers.confidence import is_told_apart
 from analyzers.layers import bucket_summaries, layer_summaries
 from analyzers.notices import Code
 from analyzers.rank import Breakdown, device_label
@@ -22,7 +21,7 @@ from analyzers.reporting.headline import Findings, headline, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice
 from analyzers.sections import later
-from analyzers.statistics import ratio, spreads, spreads_by
+from analyzers.statistics import is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
 from analyzers.units import between_ms, ms, percent
 

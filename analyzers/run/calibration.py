@@ -15,7 +15,7 @@ from analyzers.errors import UnreadableCalibration
 from analyzers.json_documents import encoded
 from analyzers.paths import Place, read_file
 from analyzers.redaction import redacted_url
-from analyzers.reprs import brief
+from analyzers.texts import brief
 from analyzers.trace import KINDS, bus_factor
 
 SCHEMA = "tracer.calibration/1"

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 
 from analyzers.arrays import Float64
-from analyzers.confidence import Limits, difference, median_interval
 from analyzers.notices import Code, Notice
 from analyzers.ranks import RankNumber, rank_number
+from analyzers.statistics import Limits, difference, median_interval
 
 # The controls of which steps are samples, and that of their hosts.
 UNPROFILED, HOST = "unprofiled", "host"

@@ -13,12 +13,12 @@ from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.ranks import RankNumber, rank_number
-from analyzers.reprs import brief
 from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
 from analyzers.run.light_window import Joining
 from analyzers.run.manifest import Manifest
 from analyzers.run.rank_trace import RankTrace, read_rank
+from analyzers.texts import brief
 from analyzers.trace import Header
 
 LISTED_RANKS = 8

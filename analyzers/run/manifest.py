@@ -12,9 +12,9 @@ from analyzers.notices import Code, Notice
 from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.redaction import redacted, redacted_values
-from analyzers.reprs import brief
 from analyzers.run.controls import Control, Controls, joined_controls
 from analyzers.run.parallelism import Parallelism, impossible, joined_parallelism, of_known_ranks, without_impossible
+from analyzers.texts import brief
 
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.arrays import Int64
-from analyzers.common_sequence import common_places
+from analyzers.run.common_sequence import common_places
 from analyzers.trace import Events
 
 # A device and a stream.

@@ -16,11 +16,11 @@ from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
-from analyzers.reprs import brief
 from analyzers.run.health import healthy
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
+from analyzers.texts import brief
 from analyzers.trace import (
     C10D,
     SPANS,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Columns, Int64, find, sorted_set
-from analyzers.reprs import brief
+from analyzers.texts import brief
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import Call, Inputs
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category

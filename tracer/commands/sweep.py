@@ -14,8 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analyzers.characters import utf8
 from analyzers.errors import install_hint
+from analyzers.texts import utf8
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
     add_cache_argument,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from analyzers.characters import encodable
 from analyzers.errors import install_hint
+from analyzers.texts import encodable
 from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
     add_drawing_arguments,

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-from analyzers.characters import utf8
 from analyzers.paths import read_text
+from analyzers.texts import utf8
 from tracer.atomic_files import has_ended, name_process
 from tracer.config import DeviceType
 from tracer.errors import TracerError

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Int64, values_at
+from analyzers.arrays import Int64, instants, labels, typed_rows, values_at
 from analyzers.collectives import Exchange
 from analyzers.layers.strategies.exposed_causes import causes, late_launch_ns, queued
 from analyzers.layers.strategies.hidden_by import PASSES, HiddenBy, beside
@@ -26,7 +26,6 @@ from analyzers.rank import (
     layer_name,
 )
 from analyzers.ranks import RankIndex, RankNumber
-from analyzers.rows import instants, labels, typed_rows
 from analyzers.trace import Collective
 
 # Kinds of collectives that FSDP calls.

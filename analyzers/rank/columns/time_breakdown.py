@@ -24,8 +24,8 @@ from analyzers.rank.columns.activity import Activity, activities, device_labels
 from analyzers.rank.columns.windows import Windows, profiler_steps, windows
 from analyzers.rank.kernels import Extents
 from analyzers.ranks import RankNumber
-from analyzers.reprs import brief
 from analyzers.run import RankTrace, Run
+from analyzers.texts import brief
 
 if TYPE_CHECKING:
     import pandas as pd

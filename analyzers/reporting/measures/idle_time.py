@@ -10,9 +10,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, labels, typed_rows
 from analyzers.rank import Breakdown, Cause, Measured, Phase, device_label, device_labels
-from analyzers.rows import labels, typed_rows
 from analyzers.sections import Sectioned, later
 from analyzers.statistics import Spread, spreads
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.collectives import ExposedParts
-from analyzers.confidence import Limits, is_told_apart
 from analyzers.notices import Code, Notice
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Breakdown, Measured, RunSummary
 from analyzers.run import Controls
+from analyzers.statistics import Limits, is_told_apart
 from analyzers.units import percent
 
 

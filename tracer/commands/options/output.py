@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from analyzers.characters import utf8
+from analyzers.texts import utf8
 from tracer.atomic_files import refuse_existing, write_text
 from tracer.commands.options.run import read_drawn
 from tracer.views import size

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from analyzers.characters import encodable
 from analyzers.paths import open_file
+from analyzers.texts import encodable
 from tracer.errors import TracerError
 from tracer.recording.windows.trace_file import write_trace
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from analyzers.characters import encodable
 from analyzers.paths import Place, open_file
 from analyzers.rank import RunSummary
 from analyzers.reporting import Lanes, Report
+from analyzers.texts import encodable
 from tracer.errors import TracerError
 from tracer.views.perfetto.tracks import Counter, Slice, TrackGroup, groups
 

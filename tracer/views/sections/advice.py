@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from analyzers.confidence import is_told_apart
 from analyzers.reporting import Advice, IdleFrom, Report, SyncCost, is_cheap
+from analyzers.statistics import is_told_apart
 from analyzers.units import between_ms, duration, percent, rounded_percent
 from tracer.views import (
     TRANSFER,

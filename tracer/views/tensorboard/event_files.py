@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analyzers.characters import encodable, utf8
 from analyzers.comparison import CellRow, Scaling
 from analyzers.reporting import Report, StepFigures, StepSeries, series
+from analyzers.texts import encodable, utf8
 from analyzers.units import NS_PER_MS, NS_PER_S
 from tracer.views import SPLIT_PARTS, By, sections_markdown
 from tracer.views.sections import line_title, report_sections

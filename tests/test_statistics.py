@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.confidence import _draws, _medians, _student, difference, is_told_apart, median_interval
+from analyzers.statistics import _draws, _medians, _student, difference, is_told_apart, median_interval
 from tests.support.tiers import cases, thirds
 
 STEPS = st.lists(st.floats(1, 1000), min_size=1, max_size=9)

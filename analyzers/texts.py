@@ -1,12 +1,34 @@
-"""Short reprs of results that hold many rows."""
+"""Texts of values: characters that UTF-8 can encode, short reprs.
+
+A byte of a file's name, an argument or a variable that is no UTF-8 is half a surrogate pair to Python, which nothing
+can encode. The program keeps it, so that the file is found. In whatever is written each becomes U+FFFD, as bytes of a
+trace do where it is read, and as what would steer a terminal does where it is shown.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import msgspec
+
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def encodable(text: str) -> str:
+    """Return a text that UTF-8 can encode."""
+    return _HALF.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def utf8(text: str) -> bytes:
+    """Return a text as it is written to files."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return encodable(text).encode()
+
 
 # Longer texts are cut: a prompt or a notebook's cell is read at a glance.
 LONGEST = 60
