@@ -80,7 +80,7 @@ def values_at(values: NDArray[T], index: NDArray[np.signedinteger], unknown: int
     """
     if not len(values):
         return np.full(index.shape, unknown, dtype=values.dtype)
-    found: NDArray[T] = values[index]
+    found: NDArray[T] = values[np.maximum(index, 0)]
     found[index < 0] = unknown
     return found
 
@@ -261,10 +261,11 @@ def typed_rows(kind: type[Row], table: Columns | None = None, /, **columns: Any)
     negative number or NaN is null where the field may be null, and stays as it is where it may not; codes 0 and 1
     become bools. A list is taken as it is: `instants` may be null, and negative where they are known.
     """
-    columns = (table.columns() if table is not None else {}) | columns
+    types, known = _types(kind), table.columns() if table is not None else {}
+    columns |= {name: known[name] for name in types if name not in columns}
     (count,) = {len(column) for column in columns.values() if isinstance(column, np.ndarray | list)}
-    values = [_values(columns[name], types, count) for name, types in _types(kind).items()]
-    return [kind(*row) for row in zip(*values, strict=True)]
+    values = {name: _values(column, types[name], count) for name, column in columns.items()}
+    return [kind(*row) for row in zip(*(values[name] for name in types), strict=True)]
 
 
 def instants(ns: Int64, origin_ns: int) -> list[int | None]:

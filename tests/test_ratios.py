@@ -90,20 +90,20 @@ def test_says_so_where_nothing_could_be_compared(ratios):
 
 
 def test_more_is_what_lies_above_one_with_its_whole_interval(ratios):
-    def ratio_of(*pairs: float):
-        return ratios.ratio_of(pairs)
+    def more(*pairs: float, word: str = "CPU") -> bool:
+        return ratios.ratio_of(word, pairs).more
 
-    assert ratio_of(1.02, 1.03, 1.02, 1.05, 1.04, 1.02, 1.03).more
+    assert more(1.02, 1.03, 1.02, 1.05, 1.04, 1.02, 1.03)
     # Once in seven no slower.
-    assert not ratio_of(1.02, 1.03, 0.99, 1.05, 1.04, 1.02, 1.03).more
+    assert not more(1.02, 1.03, 0.99, 1.05, 1.04, 1.02, 1.03)
     # Too little to be noticed.
-    assert not ratio_of(*[1.004] * 7).more
-    assert not ratio_of(*[0.9] * 7).more
+    assert not more(*[1.004] * 7)
+    assert not more(*[1.03] * 7, word="memory")
+    assert more(*[1.06] * 7, word="memory")
+    assert not more(*[0.9] * 7)
 
 
 def test_of_many_rounds_some_may_be_odd(ratios):
     # Of 2,048 equally likely ways in which eleven fall above and below a median, 12 have at most one below.
     assert [ratios.outliers(rounds) for rounds in (1, 7, 10, 11, 20)] == [0, 0, 0, 1, 4]
-    ratio = ratios.ratio_of([0.5, *[1.05] * 10])
-    assert (ratio.ratio, ratio.low, ratio.high) == (1.05, 1.05, 1.05)
-    assert ratio.more
+    assert ratios.ratio_of("CPU", [0.5, *[1.05] * 10]) == ratios.Ratio(1.05, 1.05, 1.05, more=True)

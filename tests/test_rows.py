@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import IntEnum
 
 import msgspec
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.arrays import labels, typed_rows
+from analyzers.arrays import Columns, Int64, instants, labels, typed_rows
 
 
 class Colour(IntEnum):
@@ -100,6 +101,25 @@ class Pair(msgspec.Struct):
 def test_every_field_has_a_column_and_every_column_a_field(columns: dict[str, object]):
     with pytest.raises(KeyError):
         typed_rows(Pair, **columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Waits(Columns):
+    rank: Int64
+    ns: Int64
+    start_ns: Int64
+
+
+def test_a_table_has_what_no_column_is_given_for():
+    table = Waits(np.array([0, 1]), np.array([-1, 5]), np.array([7, 9]))
+    assert typed_rows(Pair, table) == [Pair(0, None), Pair(1, 5)]
+    assert typed_rows(Pair, table, rank=3) == [Pair(3, None), Pair(3, 5)]
+    with pytest.raises(KeyError):
+        typed_rows(Pair, table, n=np.arange(2))
+
+
+def test_unknown_instants_are_null_and_known_ones_may_be_negative():
+    assert instants(np.array([-1, 5, 12]), 6) == [None, -1, 6]
 
 
 def test_columns_are_of_one_length():
