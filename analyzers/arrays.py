@@ -1,4 +1,4 @@
-"""Array types and helpers for columns: rows, equal values, lookups, parts, rows of documents.
+"""Array types, tables of columns, lookups, parts, and rows of documents.
 
 values          a a a b b a        begins        x . . x . x        places_since(begins)    0 1 2 0 1 0
 part            0 0 0 1 2 2        firsts        0 3 4 6            rows of one part stand together

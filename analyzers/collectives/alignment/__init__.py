@@ -7,7 +7,7 @@ groups learn from one another.
 All of it runs where kernels are numbered in their group (`Seq`), too: numbers leave fewer candidates and settle pairs,
 the offset and the ends decide as without them.
 
-Decisions: docs/decisions/collectives.md
+Decisions: docs/dev/decisions/collectives.md
 """
 
 from analyzers.collectives.alignment.offsets import Offsets, Sides, align
