@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import prod
+from operator import sub
 
 import msgspec
 import numpy as np
@@ -238,24 +240,23 @@ def _elements(measured: Measured, buckets: Buckets) -> list[int]:
 def _share_out(
     lines: Lines, shares: Mapping[str, int], types: Mapping[str, str], lengths_ns: tuple[int, int, int], size: int
 ) -> None:
-    """Split a kernel's length by elements, and its exposed and waiting parts by what each line has of the length.
+    """Split a kernel's length, its exposed and its waiting part by elements; edges are rounded, so that lines add up.
 
-    So no line has more of a part than of the whole; edges are rounded, so that the lines add up.
+    A part's edge is moved, by a nanosecond, where rounding would give a line more of the part than of the length.
     """
-    total, before, begins_ns = sum(shares.values()), 0, 0
-    whole_ns, *parts_ns = lengths_ns
-    for name, count in shares.items():
-        before += count
-        ends_ns = whole_ns * before // total
-        exposed_ns, wait_ns = (
-            (part * ends_ns // whole_ns - part * begins_ns // whole_ns) if whole_ns else 0 for part in parts_ns
-        )
+    total, ends = sum(shares.values()), list(accumulate(shares.values()))
+    whole_ns, *parts_ns = ([length * end // total for end in ends] for length in lengths_ns)
+    # What is not of a part only grows from edge to edge.
+    exposed_ns, wait_ns = (
+        [all_ns - rest_ns for all_ns, rest_ns in zip(whole_ns, accumulate(map(sub, whole_ns, part), max), strict=True)]
+        for part in parts_ns
+    )
+    widths = (np.diff(edges, prepend=0).tolist() for edges in (whole_ns, exposed_ns, wait_ns))
+    for (name, count), dur, exposed, wait in zip(shares.items(), *widths, strict=True):
         comm = _line(lines, name, types[name]).comm
         is_known = size and name != GRADIENTS
         entry = comm.setdefault(("all_reduce", "backward", None), _Sum())
-        known_wait_ns = None if lengths_ns[2] < 0 else wait_ns
-        entry.add(count * size if is_known else None, ends_ns - begins_ns, exposed_ns, known_wait_ns)
-        begins_ns = ends_ns
+        entry.add(count * size if is_known else None, dur, exposed, None if lengths_ns[2] < 0 else wait)
 
 
 def _other_communication(windows: Windows, measured: Measured, buckets: Buckets, wait_ns: Int64, nbytes: Int64) -> None:
