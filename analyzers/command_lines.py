@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from analyzers.redaction import HIDDEN, SCHEME_WORD, Sort, is_random, is_secret, redacted, sort_of
+from analyzers.redaction import HIDDEN, LONGEST, SCHEME_WORD, Sort, is_random, is_secret, redacted, sort_of
 
 _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 # A configuration's key with its value behind it, as yacs has them: detectron2, DINO.
@@ -39,8 +40,12 @@ _DEEPEST = 3
 
 
 def redacted_command(words: Sequence[str]) -> list[str]:
-    """Return a command's words, of which only those change that hold what its user alone should know."""
-    return list(_redacted(words, 0))
+    """Return a command's words, of which only those change that hold what its user alone should know.
+
+    What is behind more characters than any command has is hidden: looking for secrets takes time.
+    """
+    ends = accumulate(map(len, words))
+    return list(_redacted([word if end <= LONGEST else HIDDEN for word, end in zip(words, ends, strict=True)], 0))
 
 
 def _redacted(words: Sequence[str], depth: int) -> Iterator[str]:
@@ -77,7 +82,7 @@ def _is_script(previous: str, word: str) -> bool:
 
 def _redacted_word(word: str, is_header: bool) -> str:
     assigned = _ASSIGNED.match(word)
-    if assigned and _HEADER_OPTION.fullmatch(f"--{assigned[1].rpartition('.')[2]}"):
+    if assigned and not is_header and _HEADER_OPTION.fullmatch(f"--{assigned[1].rpartition('.')[2]}"):
         return word[: assigned.end()] + _redacted_word(word[assigned.end() :], True)
     header = _HEADER.match(word)
     if header and sort_of(header[1]) is not Sort.OPEN:

@@ -10,6 +10,7 @@ goes wrong is an OSError whose `strerror` is in words. fsspec is imported when t
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import socket
@@ -257,10 +258,20 @@ def open_file(file: Place, *, piped: bool = False, most_bytes: int | None = None
     descriptor = os.open(file, _TO_READ if waits else _TO_READ | getattr(os, "O_NONBLOCK", 0))
     try:
         _check_ordinary(os.fstat(descriptor), file, piped, most_bytes)
-        return os.fdopen(descriptor, "rb")
+        return _Answering(io.FileIO(descriptor, "rb"))
     except BaseException:
         os.close(descriptor)
         raise
+
+
+class _Answering(io.BufferedReader):
+    """A file that says where it has nothing to read yet, as files of /proc may, which are regular by name."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data: bytes | None = super().read(size)
+        if data is None:
+            raise OSError(errno.EAGAIN, "has nothing to read now: it is no ordinary file")
+        return data
 
 
 def _check_ordinary(status: os.stat_result, file: Path, piped: bool, most_bytes: int | None = None) -> bool:
@@ -326,6 +337,10 @@ def names(folder: Place) -> frozenset[str]:
     try:
         return frozenset(each.name for each in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a link that goes round in circles is no folder either
+            raise
         return frozenset()
 
 

@@ -16,6 +16,10 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, unquote_plus
 
+# Longer texts are no messages, and to look through a gigabyte of run.json takes an hour: their ends are hidden.
+LONGEST = 100_000
+# Settings that hold one another deeper are hidden.
+_DEEPEST = 50
 # A shorter value would be found in ordinary words.
 _LEAST_SECRET = 6
 
@@ -53,6 +57,8 @@ _COOKIE = re.compile(r"\b((?:set-)?cookie:[^\S\n]*)(?![\s*])[^\n'\"]+", re.IGNOR
 
 def redacted(text: str, url: str = "") -> str:
     """Return a text without what only its owner should know, as far as it can be told; and without that of a URL."""
+    if len(text) > LONGEST:
+        return redacted(text[:LONGEST], url) + HIDDEN
     for secret in sorted(_secrets(url), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     text = _RUN.sub(_without_users_and_queries, SHAPES.sub(HIDDEN, text))
@@ -69,14 +75,16 @@ def redacted_url(url: str) -> str:
 
 def redacted_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings or an environment without the secrets that their keys and their texts tell, however deep."""
-    return {key: _redacted_value(sort_of(key), value) for key, value in values.items()}
+    return {key: _redacted_value(sort_of(key), value, _DEEPEST) for key, value in values.items()}
 
 
-def _redacted_value(sort: Sort, value: Any) -> Any:
+def _redacted_value(sort: Sort, value: Any, depth: int) -> Any:
+    if isinstance(value, Mapping | list) and not depth:
+        return HIDDEN
     if isinstance(value, Mapping):
-        return redacted_values(value)
+        return {key: _redacted_value(sort_of(key), inner, depth - 1) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_redacted_value(sort, part) for part in value]
+        return [_redacted_value(sort, part, depth - 1) for part in value]
     if value is None or isinstance(value, bool):
         return value
     if is_secret(sort, str(value)):

@@ -1,4 +1,4 @@
-"""Medians with their spread, and 95 % confidence intervals over blocks of steps.
+"""Medians with their spread, and confidence intervals (95 %) over blocks.
 
     block 0    o o  o o          block 1         o oo   o          block 2   o o o      o
                steps of a block resemble one another: blocks, not steps, are what chance drew

@@ -15,6 +15,11 @@ from processes import Cost, cost
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("analyzers", "tracer")
+# An editable install finds its own modules for those that a tree lacks.
+WITHOUT_OTHERS = """
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if "__editable__" not in getattr(finder, "__module__", "")]
+"""
 
 
 class Refused(Exception):
@@ -63,6 +68,7 @@ def present_tree(work: Path) -> Tree:
 
 def _checked(tree: Tree) -> Tree:
     """The same tree, whose packages are those that its processes import. Raises Refused."""
+    (tree.packages / "sitecustomize.py").write_text(WITHOUT_OTHERS)
     for package in PACKAGES:
         code = f"import {package}; print({package}.__file__)"
         asked = subprocess.run(

@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from analyzers.command_lines import redacted_command
-from analyzers.redaction import redacted, redacted_url
+from analyzers.redaction import HIDDEN, redacted, redacted_url, redacted_values
 
 COMMANDS = [
     line
@@ -242,3 +242,14 @@ def test_no_text_takes_longer_than_its_length(piece):
 
 def test_a_long_text_of_all_is_redacted():
     assert cpu_s("".join(piece * (4_000 // len(piece)) for piece in PIECES)) < 40
+
+
+def test_what_no_command_is_as_long_or_deep_as_is_hidden_at_once():
+    long = ["train.py", "a 'b' " * 100_000, "--lr", "0.1"]
+    assert redacted_command(long) == ["train.py", HIDDEN, HIDDEN, HIDDEN]
+    assert redacted("word " * 10**6).endswith(HIDDEN)
+    assert redacted_command(["header=" * 3000]) == ["header=" * 3000]
+    deep = {}
+    for _ in range(900):
+        deep = {"a": deep}
+    assert HIDDEN in str(redacted_values(deep))

@@ -1,6 +1,7 @@
 """Runs behind URLs: fsspec's memory, and S3 as moto serves it."""
 
 import io
+import os
 import shutil
 import sys
 import threading
@@ -15,7 +16,7 @@ from moto.server import ThreadedMotoServer
 
 from analyzers import paths
 from analyzers.errors import UnknownPlace, UnusableRun
-from analyzers.paths import Remote, names, place, size
+from analyzers.paths import Remote, _Answering, names, place, size
 from analyzers.run.layout import find
 from tracer.cli import main
 
@@ -274,3 +275,12 @@ def test_schemes_have_no_case(memory, where):
     assert place(where).is_private and names(place(where)) == {"rank0.json"}
     assert place("HTTP://Host/Run?Key=S").url == "http://Host/Run?Key=S"
     assert place("FILE:///data/Run") == Path("/data/Run")
+
+
+def test_a_file_that_has_nothing_to_read_now_says_so():
+    """As /proc/kmsg, which is a regular file by name."""
+    end, other = os.pipe()
+    os.set_blocking(end, False)
+    with _Answering(io.FileIO(end)) as file, pytest.raises(OSError, match="nothing to read now"):
+        file.read(9)
+    os.close(other)

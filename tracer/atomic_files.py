@@ -219,7 +219,11 @@ def has_ended(file: Path) -> bool:
     if not process:
         return time.time() - file.stat().st_mtime > _NAMED_WITHIN_S
     host, pid, began, namespace = [*process.split(), "", "", "", ""][:4]
-    if host != socket.gethostname() or not pid.isdigit() or (namespace and [namespace] != _namespace()):
+    if (
+        host != socket.gethostname()
+        or not re.fullmatch(r"[0-9]{1,9}", pid)
+        or (namespace and [namespace] != _namespace())
+    ):
         return False
     try:
         os.kill(int(pid), 0)

@@ -202,3 +202,11 @@ def test_a_folder_is_still_called_a_folder(tmp_path):
     assert "a folder, not a trace file" in left_out
     with pytest.raises(AnalysisError):
         read_calibration(tmp_path)
+
+
+@pytest.mark.parametrize("window", ["light", "nosync"])
+def test_a_window_that_is_a_link_to_itself_is_none(tmp_path, window):
+    folder = write_run(tmp_path / "run", [0, 1], 2)
+    (folder / "run.json").write_text('{"schema": "tracer.run/1"}')
+    (folder / window).symlink_to(window)
+    assert [trace.rank for trace in analyzers.load(folder).ranks] == [0, 1]
