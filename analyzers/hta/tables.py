@@ -130,6 +130,8 @@ def queue(run: Run, rank: int | None = None) -> Analysis:
     chosen, notes = _able(run, rank, _queued)
     analysis = to_hta(chosen)
     lengths = _attempt("queue lengths", chosen, lambda: analysis.get_queue_length_summary(_numbers(chosen)))
+    if lengths is None:
+        raise NotAnalyzable(f"{chosen.name}: HTA finds no operation whose launch is known")
     places = _places(analysis)
     # Columns of pairs (queue_length, count), and so on; rows of (rank, stream).
     rows = [(key[0], *places[key], *values) for key, values in zip(lengths.index, lengths.to_numpy(), strict=True)]

@@ -104,6 +104,13 @@ def test_layers_without_work_in_most_steps_are_said_to_be_none():
         report_picture(replace(found, summary=replace(found.summary, layers=idle)), "layers", "svg")
 
 
+def test_buckets_whose_kernels_take_no_time_are_a_line():
+    found = reported(DDP4)
+    empty = [replace(row, overlapped_ns=0, exposed_ns=0) for row in found.buckets]
+    with pytest.raises(TracerError, match="no buckets to draw: their kernels take no time"):
+        report_picture(replace(found, buckets=empty), "buckets", "svg")
+
+
 def shades() -> set[str]:
     parts = [part.color for part in vars(palette).values() if isinstance(part, palette.StepPart)]
     return {

@@ -129,6 +129,8 @@ def buckets(report: Report, theme: Theme) -> Figure:
     reductions = [row for row in report.buckets if (row.rank, row.device, row.step) == step_key]
     if not reductions:
         raise TracerError(f"{report.run.name}: {_no_buckets(report)}")
+    if not any(row.overlapped_ns + row.exposed_ns for row in reductions):
+        raise TracerError(f"{report.run.name}: no buckets to draw: their kernels take no time in this step")
     notes = [
         f"{_place(report.timeline)}: the step of median length. Right: each kernel's time twice, as waiting and "
         "transfer, and below as hidden beside compute and exposed; behind it what is exposed, ms.",
