@@ -20,6 +20,7 @@ from typing import IO
 from analyzers.paths import read_file, read_text
 from analyzers.texts import utf8
 from tracer.errors import NotWritten, TracerError
+from tracer.second_reading import may_replace, note_written
 
 # Folders of a run's recordings at several steps, and of its ranks on several hosts.
 PART_OF_RUN = re.compile(r"step\d+|ranks\d+-\d+")
@@ -47,7 +48,7 @@ def refuse_existing(path: Path, force: bool) -> None:
     for kind, is_of in _REFUSED.items():
         if is_of(status.st_mode):
             raise TracerError(f"{path} is a {kind}, not a regular file: choose another name")
-    if not force:
+    if not force and not may_replace(path):
         raise TracerError(f"{path} already exists: give --force to replace it, or choose another name")
 
 
@@ -103,6 +104,7 @@ def new_file(path: Path, force: bool) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise NotWritten(path, error) from error
+    note_written(path)
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,30 +18,58 @@ from tracer.errors import TracerError
 
 T = TypeVar("T")
 
-# Entries of this process's caches that ranks were taken from.
-_taken: set[Path] = set()
+
+@dataclass
+class _Reading:
+    """Entries that ranks were taken from, files that were written; and those of a first reading, which may be again."""
+
+    taken: set[Path] = field(default_factory=set)
+    written: set[Path] = field(default_factory=set)
+    replaceable: frozenset[Path] = frozenset()
+
+
+_reading: ContextVar[_Reading | None] = ContextVar("_reading", default=None)
 
 
 def note_taken(entry: Path) -> None:
     """Remember an entry that a rank is taken from."""
-    _taken.add(entry)
+    reading = _reading.get()
+    if reading is not None:
+        reading.taken.add(entry)
+
+
+def note_written(file: Path) -> None:
+    """Remember a file that was written."""
+    reading = _reading.get()
+    if reading is not None:
+        reading.written.add(file.absolute())
+
+
+def may_replace(file: Path) -> bool:
+    """Whether a file is one that the reading which failed has written itself."""
+    reading = _reading.get()
+    return reading is not None and file.absolute() in reading.replaceable
 
 
 def read_twice(act: Callable[[], T]) -> T:
     """Call a function; where it fails on entries that it took, remove them and call it again.
 
     Errors that say what to do are no such failure; and a fault of this program's own is met again. What the first call
-    has written stays, and is refused to the second as any file that exists.
+    has written the second may replace, and nothing else.
     """
+    first = _Reading()
+    token = _reading.set(first)
     try:
         return act()
     except (AnalysisError, TracerError, OSError):
         raise
     except Exception:
-        if not _taken:
+        if not first.taken:
             raise
-    for entry in _taken:
-        with suppress(OSError):
-            entry.unlink()
-    _taken.clear()
-    return act()
+        for entry in first.taken:
+            with suppress(OSError):
+                entry.unlink()
+        _reading.set(_Reading(replaceable=frozenset(first.written)))
+        return act()
+    finally:
+        _reading.reset(token)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, find
-from analyzers.errors import NotInstalled, install_hint
+from analyzers.errors import NotAnalyzable, NotInstalled, install_hint
 from analyzers.rank import profiler_steps
 from analyzers.run import RankTrace, Run
 from analyzers.trace import Category, Events
@@ -54,9 +54,11 @@ def to_hta(run: Run) -> Any:
     `memory_bw_gbps`, and what synchronizations waited for. Where a rank has several devices, streams get
     numbers of their own, since HTA knows streams by number alone: `device_stream` is the number in the trace.
 
-    Raises NotInstalled.
+    Raises NotInstalled, NotAnalyzable.
     """
     library = hta_library()
+    for rank in run.ranks:
+        _check_numbers(rank)
     origin_ns = min(_first_ns(rank.events) for rank in run.ranks)
     symbols: dict[str, int] = {}
     frames = {rank.rank: _frame(rank.events, symbols, origin_ns) for rank in run.ranks}
@@ -142,6 +144,15 @@ def _rows(events: Events) -> dict[str, NDArray[Any]]:
         "wait_on_cuda_event_record_corr_id": np.r_[none, syncs.wait_on_record],
     }
     return {name: column[order].astype(np.int64) for name, column in columns.items()}
+
+
+def _check_numbers(rank: RankTrace) -> None:
+    """Raise NotAnalyzable for streams and devices whose numbers no GPU has: no others fit in their place."""
+    on_device = rank.events.on_device
+    stream, device = rank.events.stream[on_device], rank.events.device[on_device].astype(np.int64)
+    if len(device) and _beyond(stream, device) * (int(device.max()) + 1) > np.iinfo(np.int64).max:
+        numbers = f"device {int(device.max())} or stream {int(stream.max())}"
+        raise NotAnalyzable(f"{rank.path}: {numbers} is no number that a GPU has: record it again")
 
 
 def _beyond(stream: Int64, device: Int64) -> int:

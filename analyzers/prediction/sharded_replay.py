@@ -361,6 +361,8 @@ def sharded_steps(
     rows = [[schedule.first[row] for row in of_rank] for schedule, of_rank in zip(schedules, shared, strict=True)]
     first = int(rows[0][0])
     count = int(schedules[0].first[shared[0][0] + 1]) - first
+    if not count:
+        return None
     lost = slower / (1 + slower)  # of the time beside communication
 
     def per_step(name: str) -> Float64:

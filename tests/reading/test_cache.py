@@ -22,13 +22,16 @@ from tests.support.fuzzing_cache import forge, fuzz_cache
 from tests.support.generator import write_run
 from tests.support.samples import SAMPLES
 from tests.support.tiers import thirds
+from tracer.atomic_files import write_text
 from tracer.cli import main
+from tracer.errors import TracerError
 from tracer.reading import Readers, processes, read_lanes, read_run
 from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
 from tracer.reading.cache.packing import LANES, PARTS, SCHEDULES
 from tracer.reading.cache.store import Cache
 from tracer.results import source
+from tracer.second_reading import read_twice
 
 
 @contextmanager
@@ -408,7 +411,7 @@ def test_forged_entries_whose_digests_are_right_are_removed_where_they_make_a_co
 def test_what_was_written_before_an_entry_made_a_command_fail_is_written_anew(
     cache, run, tmp_path, capsys, monkeypatch
 ):
-    first = told(capsys, run)
+    first = told(capsys, run, "--html", tmp_path / "first.html")  # so that all parts are kept
     failed = []
 
     def fails_once(*_):
@@ -457,3 +460,31 @@ def test_a_command_that_begins_once_more_replaces_no_file_without_force(cache, r
     monkeypatch.setattr(store, "unpacked", lambda *given: replace(read(*given), timed=None))
     assert main(["report", str(run), "--html", str(page)]) == 1
     assert (capsys.readouterr().err.count("--force"), page.read_text()) == (1, "mine")
+
+
+def test_a_command_that_begins_once_more_may_replace_what_it_wrote_itself(cache, run, tmp_path, capsys):
+    told(capsys, run)
+    written, failing = tmp_path / "written", [True]
+
+    def fails_once():
+        read_run(run, by=Readers(cache=cache))
+        write_text(written, "once", force=False)
+        if failing:
+            raise IndexError(failing.pop())
+        return 0
+
+    assert read_twice(fails_once) == 0
+    with pytest.raises(TracerError, match="already exists"):
+        write_text(written, "again", force=False)
+
+
+def test_a_fault_of_the_programs_own_is_met_again(cache, run, tmp_path, capsys):
+    told(capsys, run)
+
+    def fails():
+        read_run(run, by=Readers(cache=cache))
+        write_text(tmp_path / "written", "", force=False)
+        raise IndexError("ours")
+
+    with pytest.raises(IndexError, match="ours"):
+        read_twice(fails)

@@ -185,9 +185,8 @@ def _launcher(job: Job, logs: DefaultLogsSpecs) -> LaunchConfig:
         f"--rdzv-id={uuid.uuid4().hex}",
         "--local-addr=localhost",
     )
-    options = get_args_parser().parse_args(
-        [f"--nproc-per-node={job.processes}", *(job.torchrun or on_one_host), *job.arguments]
-    )
+    # A script's own words are not torchrun's to read: it would take `--n=5` for one of its options.
+    options = get_args_parser().parse_args([f"--nproc-per-node={job.processes}", *(job.torchrun or on_one_host), "-"])
     if options.master_port is None:
         options.master_port = 29500  # torchrun's own default, which it fills in later
     try:

@@ -140,6 +140,8 @@ class _Writer:
             event.double_counter_value = value
 
     def _event(self, at_ns: int, track: int, kind: Any) -> protocol.TrackEvent:
+        if at_ns < 0:
+            raise TracerError("a ZIP shows no times before 1970, which a rank has: export a .pftrace")
         packet = self._packet()
         packet.timestamp = at_ns
         packet.trusted_packet_sequence_id = _SEQUENCE
