@@ -387,3 +387,13 @@ def test_a_run_without_devices_is_not_compared(tmp_path):
     alone = replace(rank, events=rank.events.take(~rank.events.on_device), timed=rank.timed)
     with pytest.raises(NotAnalyzable, match="a CPU run"):
         diff(run, replace(run, ranks=(alone,)))
+
+
+def test_numbers_that_no_gpu_has_are_a_line():
+    """A stream and a device in one 64-bit number, as HTA wants them."""
+    trace = draw(compute="#.#.")
+    huge = np.where(trace.events.on_device, 2**62, trace.events.stream)
+    apart = np.where(trace.events.on_device, np.arange(len(trace.events)), trace.events.device)
+    events = replace(trace.events, stream=huge, device=apart.astype(trace.events.device.dtype))
+    with pytest.raises(NotAnalyzable, match="is no number that a GPU has"):
+        to_hta(drawn(replace(trace, events=events, timed=events)))

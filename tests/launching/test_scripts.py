@@ -4,10 +4,12 @@ import argparse
 import os
 
 import pytest
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 
 from tracer.commands.options.hosts import add_host_arguments, host_count, torchrun_options
 from tracer.config import Hook, Plan, hooked
 from tracer.errors import UsageError
+from tracer.launching.elastic import Job, _launcher
 from tracer.launching.environment import hook_environment, script_environment
 from tracer.launching.script import Recording, Script, _why_not, record_script
 from tracer.recording.collect import Finisher, Taking
@@ -152,3 +154,9 @@ def test_last_words_need_no_room_of_their_own(folder):
 def test_a_reason_that_found_no_room_at_all_is_said_to_be_missing(folder):
     (folder / WORK / "1.out").touch()
     assert why_not(folder, 0) == [f"nothing was recorded: {NO_ERROR_TEXT}"]
+
+
+def test_words_of_a_script_are_none_of_torchruns():
+    """`--n` would be ambiguous to it, and `--nproc-per-node` its own."""
+    job = Job(("train.py", "--n=5", "--nproc-per-node=7", "-m"), "cpu", 2)
+    assert _launcher(job, DefaultLogsSpecs()).nproc_per_node == 2
