@@ -36,7 +36,8 @@ def start():
 
 
 def test_all_that_was_started_is_found_and_ended_the_rest_is_left_alone(start):
-    shell = start("sh", "-c", "sleep 600 & env -i sleep 600; true", **{GUARD: "one"})
+    # The shell becomes its last sleep: were it to wait for a child, it could end by itself between two signals.
+    shell = start("sh", "-c", "sleep 600 & env -i sleep 600 & exec sleep 600", **{GUARD: "one"})
     other = start("sleep", "600", **{GUARD: "another"})
     while len(found := marked(f"{GUARD}=one".encode())) < 3:
         time.sleep(0.01)
