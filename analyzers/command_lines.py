@@ -20,6 +20,8 @@ _OPTION = re.compile(r"--?[A-Za-z][\w.-]*")
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Z][A-Z0-9_]*)+")
 _ASSIGNED = re.compile(r"[+~-]*(\w[\w.\[\]/-]*)\+?=")
 _HEADER = re.compile(r"([A-Za-z][\w-]*)\s*[:=]\s*")
+# Behind which a name and its value stand, as in `aws configure set aws_secret_access_key X`.
+_SETS = frozenset(("set", "setenv"))
 _HEADER_OPTION = re.compile(r"-H|--?(?i:(?:\w+[-_]|extra)*headers?)")
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z|k|a)?sh")
@@ -49,17 +51,17 @@ def redacted_command(words: Sequence[str]) -> list[str]:
 
 
 def _redacted(words: Sequence[str], depth: int) -> Iterator[str]:
-    previous, in_shell = "", False
+    set_by, previous, in_shell = "", "", False
     for word in words:
         after_c = in_shell and _RUNS_SCRIPT.fullmatch(previous) is not None
-        if _is_asked_for(previous, word):
+        if _is_asked_for(previous, word) or (set_by in _SETS and is_secret(sort_of(previous), word)):
             yield HIDDEN
         elif depth < _DEEPEST and (after_c or _is_script(previous, word)):
             yield _redacted_script(word, depth + 1)
         else:
             yield _redacted_word(word, _HEADER_OPTION.fullmatch(previous) is not None)
         in_shell = _SHELL.fullmatch(word) is not None or (in_shell and word.startswith("-"))
-        previous = word
+        set_by, previous = previous, word
 
 
 def _is_asked_for(previous: str, word: str) -> bool:

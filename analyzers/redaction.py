@@ -38,6 +38,8 @@ _PAIR = re.compile(
     r"(?:=(?!=)|[^\S\n]+=[^\S\n]+|(?P<colon>\s*:(?![:/\\=])[^\S\n]*))"
 )
 _OPTION = re.compile(r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)(?:[^\S\n]|\\\n)+(?=[^\s=-])")
+# In a list of words, as Python shows it.
+_LISTED_OPTION = re.compile(r"(?<![\w.-])--?(?P<name>[A-Za-z][\w.-]*)['\"]\s*,\s*(?=['\"])")
 _QUOTED = {
     quote: re.compile(rf"(\\*){quote}(?P<value>[^{quote}\\]*(?:\\.[^{quote}\\]*)*?)(?:\1{quote}|\Z)", re.DOTALL)
     for quote in "'\""
@@ -63,7 +65,8 @@ def redacted(text: str, url: str = "") -> str:
         text = text.replace(secret, HIDDEN)
     text = _RUN.sub(_without_users_and_queries, SHAPES.sub(HIDDEN, text))
     text = _COOKIE.sub(rf"\1{HIDDEN}", text)
-    text = _without_values(_without_values(text, _PAIR), _OPTION)
+    for keys in (_PAIR, _OPTION, _LISTED_OPTION):
+        text = _without_values(text, keys)
     return _BEARER.sub(rf"\1{HIDDEN}", text)
 
 
@@ -236,14 +239,16 @@ _SORTS = {
         Sort.SECRET,
     ),
     "token": Sort.TOKEN,
-    **dict.fromkeys(("credential", "credentials", "secrets", "cookie", "cookies", "pwd"), Sort.KEPT_IN_A_FILE),
+    **dict.fromkeys(("credential", "credentials", "creds", "secrets", "cookie", "cookies", "pwd"), Sort.KEPT_IN_A_FILE),
     **dict.fromkeys(("sig", "signature", "auth"), Sort.RANDOM),
 }
 # Whatever comes before it in one word: PGPASSWORD, clientsecret.
 _FUSED = re.compile(r"(.+?)(password|passwd|passphrase|secret|apikey)$")
 # Before a key, a token, a pass; most keys are of a dictionary.
 _AUTHORITY = _words("access api auth bearer oauth refresh secret session")
-_KEYED = _AUTHORITY | _words("account admin encryption license service shared signing storage subscription")
+_KEYED = (_AUTHORITY - {"session"}) | _words(
+    "account admin encryption license master service shared signing storage subscription"
+)
 _SERVICES = _words(
     "anthropic aws azure clearml cohere comet gcp gemini github gitlab google groq hf hub huggingface kaggle mistral "
     "mlflow neptune ngc nvidia openai openrouter replicate sendgrid stripe swanlab wandb"
@@ -255,15 +260,17 @@ _FUSED_PAIR = re.compile(rf"({'|'.join(sorted(_KEYED | _SERVICES | {'private', '
 _OF_MODELS = _words(
     "action added aux begin blank bos by byte char class cls code concept control decoder delimiter dist distill "
     "distillation end entity eod eom eos eot extra fim first global image img initializer input instance label lang "
-    "language last latent learnable line mask mem memory middle modifier motion newline next obj output pad padding "
-    "patch pause per placeholder pooling prefix prompt query rare readout reg register sep separator silence single "
-    "special speech split start state stop sub suffix task text think timestamp tokenizer tool trigger unk unknown "
-    "video vision visual word"
+    "language last latent learnable line mask mem memory middle modifier motion newline next obj oov output pad "
+    "padding patch pause per placeholder pooling prefix prompt query rare readout reg register sep separator silence "
+    "single special speech split start state stop sub suffix task text think timestamp tokenizer tool trigger unk "
+    "unknown video vision visual word"
 )
 # Names of switches, such as --no-password.
 _SWITCHES = _words("ask disable enable has hide ignore is no print require show skip")
 # What may come after the name of a secret without making it something else: password2, token_value.
 _TAILS = _words("b base plain plaintext raw str string text value")
+# Those of them that make a token one of a vocabulary.
+_TAILS_OF_MODELS = _words("str string text")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SIGNED = re.compile(r"x[-_](?:amz|goog|ms)[-_]", re.IGNORECASE)
 _LONGEST_NAME = 200
@@ -278,6 +285,8 @@ def sort_of(name: str) -> Sort:
     if not parts or parts[0] in _SWITCHES:
         return Sort.OPEN
     while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in _TAILS):
+        if parts[-2] == "token" and parts[-1] in _TAILS_OF_MODELS:
+            return Sort.OPEN
         parts.pop()
     if parts[-1] == "id" and parts[-2:-1] and (parts[-2] == "access" or parts[-3:-1] == ["access", "key"]):
         return Sort.SECRET
@@ -292,6 +301,8 @@ def _sort_of_noun(noun: str, before: str) -> Sort:
     if noun == "key":
         if before in _KEYED_FILES:
             return Sort.KEPT_IN_A_FILE
+        if before == "session":
+            return Sort.RANDOM  # or the name of a column
         return Sort.SECRET if before in _KEYED | _SERVICES else Sort.OPEN
     if noun == "tokens":
         return Sort.TOKEN if before in _AUTHORITY else Sort.OPEN
@@ -316,6 +327,8 @@ _PATH = re.compile(
 )
 _USER_AND_PASSWORD = re.compile(r"[^\s:/]+:[^\s/][^\s]*")
 _LEAST_RANDOM = 8
+# serving_default2
+_NUMBERED_WORDS = re.compile(r"[A-Za-z]+(?:_[a-z]+)+[0-9]{1,2}")
 # What is longer is neither a number nor a word.
 LONGEST_OPEN = 64
 
@@ -325,7 +338,7 @@ def is_random(value: str) -> bool:
     if len(value) > LONGEST_OPEN:
         return True
     has_digit, has_letter = any(map(str.isdigit, value)), any(map(str.isalpha, value))
-    return len(value) >= _LEAST_RANDOM and has_digit and has_letter
+    return len(value) >= _LEAST_RANDOM and has_digit and has_letter and not _NUMBERED_WORDS.fullmatch(value)
 
 
 def is_secret(sort: Sort, value: str) -> bool:
@@ -342,7 +355,7 @@ def is_secret(sort: Sort, value: str) -> bool:
 # Formats that those who give them out have published, with the least lengths of them: GitHub's list of secret scanning
 # patterns (docs.github.com) and the rules of gitleaks. What follows the beginning is never an ordinary word.
 SHAPES = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
+    r"(?:(?<![A-Za-z0-9])|(?<=\s-[A-Za-z])|(?<=^-[A-Za-z]))(?:"  # or behind a short option
     r"hf_[A-Za-z0-9]{30,}|api_org_[A-Za-z0-9]{30,}"  # Hugging Face
     r"|sk-(?:proj|svcacct|admin|ant|or|lf)-[\w-]{20,}|sk-[A-Za-z0-9]{32,}"  # OpenAI, Anthropic, OpenRouter
     r"|gsk_[A-Za-z0-9]{40,}|xai-[A-Za-z0-9]{60,}|pplx-[A-Za-z0-9]{40,}|r8_[A-Za-z0-9]{37,}"
@@ -356,7 +369,7 @@ SHAPES = re.compile(
     r"|pypi-AgE[\w-]{50,}|npm_[A-Za-z0-9]{36}|dckr_pat_[\w-]{27,}"
     r"|dapi[0-9a-f]{32}|dop_v1_[0-9a-f]{64}|hv[bs]\.[\w-]{24,}|tskey-[a-z]+-[\w-]{20,}"
     r"|AGE-SECRET-KEY-1[A-Z0-9]{58}"
-    r"|(?<![\w-])eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*){0,3}"  # JWT, RFC 7519: {" in base64
+    r"|(?:(?<![\w-])|(?<=-[A-Za-z]))eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*){0,3}"  # JWT, RFC 7519: {" in base64
     r"|(?<![/+])[A-Za-z0-9+/]{86}=="  # Azure storage
     r")"
     r"|(?<=hooks\.slack\.com/services/)[\w/]{20,}|(?<=/api/webhooks/)[0-9]{5,}/[\w-]{20,}|(?<=/bot)[0-9]{6,}:[\w-]{30,}"

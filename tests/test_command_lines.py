@@ -61,6 +61,10 @@ WITH_SECRETS = [
     "python -c \"import wandb; wandb.login(key='k', api_key='§'); train(lr=1)\"",
     "python a.py --headers \"{'X-Auth': '§', 'Authorization': 'Bearer §', 'Accept': 'text/html'}\"",
     "python train.py --storage 'AccountName=a;AccountKey=§;EndpointSuffix=x'",
+    "aws configure set aws_secret_access_key § --profile x",
+    "csh -c 'setenv HF_TOKEN § ; python train.py --lr 1'",
+    "python train.py --creds § --master-key § --credentials creds.json",
+    "python -c \"import subprocess; subprocess.run(['a', '--api-key', '§', '--lr', '1'])\"",
 ]
 # Wherever a user and a password stand in a URL, and its query; what is left of each.
 URLS = {
@@ -119,7 +123,16 @@ def test_urls_of_all_schemes_lose_who_asks(url, left):
 
 @pytest.mark.parametrize("secret", SHAPED)
 def test_what_has_a_secrets_shape_is_hidden_wherever_it_stands(secret):
-    words = ["a.py", secret, f"--name={secret}", "--name", f"x {secret} y", f"a:{secret}", f'{{"n": ["{secret}"]}}']
+    words = [
+        "a.py",
+        secret,
+        f"-k{secret}",
+        f"--name={secret}",
+        "--name",
+        f"x {secret} y",
+        f"a:{secret}",
+        f'{{"n": ["{secret}"]}}',
+    ]
     assert redacted_command(words) == [word.replace(secret, "***") for word in words]
     assert redacted(f"denied ({secret}).") == "denied (***)."
 

@@ -88,9 +88,8 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
     except FileNotFoundError as error:
         raise UnreadableDocument(f"{folder}: no {SWEEP} in it; give a folder that `tracer sweep` wrote") from error
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableDocument(
-            f"{file}: cannot be read ({error}); make the sweep anew with `tracer sweep`"
-        ) from error
+        why = getattr(error, "strerror", None) or error
+        raise UnreadableDocument(f"{file}: cannot be read ({why}); make the sweep anew with `tracer sweep`") from error
     if written.schema != SCHEMA:
         raise UnreadableDocument(
             f"{file}: schema {written.schema!r} is not {SCHEMA!r}; make it anew with `tracer sweep`"

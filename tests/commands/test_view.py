@@ -163,6 +163,12 @@ def test_tensorboard_runs_over_the_folder(run, monkeypatch, capsys):
     assert "ssh -L 6100:127.0.0.1:6100" in err
 
 
+def test_tensorboard_is_not_started_over_names_that_it_cannot_list(tmp_path, capsys):
+    (tmp_path / os.fsdecode(b"run\xff")).mkdir()
+    assert main(["view", str(tmp_path), "--tensorboard", "--no-open"]) == 1
+    assert "run\N{REPLACEMENT CHARACTER}: TensorBoard reads no names that are not UTF-8" in capsys.readouterr().err
+
+
 def test_many_devices_show_the_first_ranks_tracks(tmp_path, served):
     assert main(["view", str(write_run(tmp_path / "run", range(5), 5)), "--perfetto"]) == 0
     assert json.loads(asked(served["opened"])["startupCommands"])[0]["args"] == ["^rank 0 "]

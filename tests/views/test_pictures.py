@@ -24,6 +24,7 @@ from tracer.errors import TracerError
 from tracer.views import palette
 from tracer.views.choices import KINDS
 from tracer.views.palette import DARK, LIGHT
+from tracer.views.plots import layout
 from tracer.views.plots.axes import style, words
 from tracer.views.plots.layout import TEXT_PT, hatch
 from tracer.views.plots.pictures import OF_REPORT, figure, report_picture, scaling_picture
@@ -89,6 +90,13 @@ def test_names_cannot_break_a_picture(kind):
         for text in drawn_words(made):
             assert "\x1b" not in text.get_text()
             assert "\u202e" not in text.get_text()
+
+
+def test_of_a_name_without_end_little_is_measured(monkeypatch):
+    measured = []
+    monkeypatch.setattr(layout, "length", lambda text, size: measured.append(len(text)) or len(text))
+    assert 20 < len(layout.shortened("n" * 10**6, 8, 30)) <= 30
+    assert max(measured) <= 1_001
 
 
 def test_what_has_no_glyph_is_replaced():

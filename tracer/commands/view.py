@@ -36,6 +36,7 @@ from tracer.serving import (
     LOOPBACK,
     TENSORBOARD_PORT,
     Site,
+    check_names,
     check_tensorboard,
     files_of,
     new_root,
@@ -138,6 +139,7 @@ def tensorboard(options: argparse.Namespace) -> int:
     if options.ranks is not None or options.readers is not None or options.scheduler is not None:
         raise UsageError("--ranks, --workers and --scheduler do not apply to --tensorboard, which reads runs itself")
     check_tensorboard()
+    check_names(folder)
     port, root = options.port or TENSORBOARD_PORT, new_root()
     with _shown(tensorboard_address(root, port), port, options):
         return serve_tensorboard(folder, root, port)

@@ -6,4 +6,10 @@ Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.serving.files import LOOPBACK, Site, files_of, names_this_machine, new_root, server
-from tracer.serving.tensorboard import TENSORBOARD_PORT, check_tensorboard, serve_tensorboard, tensorboard_address
+from tracer.serving.tensorboard import (
+    TENSORBOARD_PORT,
+    check_names,
+    check_tensorboard,
+    serve_tensorboard,
+    tensorboard_address,
+)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from analyzers.errors import install_hint
+from analyzers.texts import encodable
 from tracer.errors import TracerError
 from tracer.own_python import safe_environment
 from tracer.serving.files import LOOPBACK
@@ -34,6 +35,14 @@ def check_tensorboard() -> None:
     """Raise TracerError where TensorBoard is missing."""
     if importlib.util.find_spec("tensorboard") is None:
         raise TracerError(MISSING)
+
+
+def check_names(logdir: Path) -> None:
+    """Raise TracerError where TensorBoard, which encodes the names of all that is in a folder, would list nothing."""
+    for folder, _, files in os.walk(logdir):
+        for path in (Path(folder), *(Path(folder, file) for file in files)):
+            if (name := encodable(str(path))) != str(path):
+                raise TracerError(f"{name}: TensorBoard reads no names that are not UTF-8; rename this one")
 
 
 def command(logdir: Path, port: int = TENSORBOARD_PORT) -> list[str]:

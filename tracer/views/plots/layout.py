@@ -42,6 +42,8 @@ PT_PER_IN = 72.0
 # Letters are measured as curves; drawn as dots they are a little wider.
 HINTED = 0.98
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+# More than any line has room for.
+_MOST_CHARACTERS = 1_000
 
 Entry: TypeAlias = "tuple[str, Artist]"
 
@@ -173,13 +175,18 @@ def hatch(part: StepPart) -> str | None:
 
 def shortened(text: str, size: float, room: float) -> str:
     """Shorten a name until it fits: what is too much is left out of its middle."""
-    text = words(text)
+    text = words(_measurable(text))
     if length(text, size) <= room:
         return text
     kept = len(text) - 1
     while kept > 1 and length(_cut(text, kept), size) > room:
         kept -= 1 + kept // 20
     return _cut(text, max(kept, 1))
+
+
+def _measurable(text: str) -> str:
+    """Return a name without most of its middle, where it fits into no line and would take minutes to measure."""
+    return text if len(text) <= _MOST_CHARACTERS else _cut(text, _MOST_CHARACTERS)
 
 
 def _cut(text: str, kept: int) -> str:
@@ -189,7 +196,7 @@ def _cut(text: str, kept: int) -> str:
 def _wrapped(text: str, size: float, room: float) -> Iterator[str]:
     """Yield text in lines that fit; a word that is longer than a line is shortened."""
     line = ""
-    for word in words(text).split(" "):
+    for word in map(_measurable, words(text).split(" ")):
         longer = f"{line} {word}" if line else word
         if length(longer, size) <= room:
             line = longer
