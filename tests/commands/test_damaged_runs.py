@@ -80,3 +80,26 @@ def test_names_that_are_no_utf8_are_shown_by_every_command(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["run"]["name"] == "run\ufffd"
     assert "junk\ufffd.json" in json.dumps(found["run"]["warnings"], ensure_ascii=False)
+
+
+def test_an_archive_of_times_before_the_epoch_is_a_line(tmp_path, capsys):
+    """Perfetto's format has no negative times, which a .pftrace counts from the run's start."""
+    first, second = read_run(DDP2)
+    for event in first["traceEvents"]:
+        event["ts"] = event.get("ts", 0) - 2 * 10**15
+    run = write_run(tmp_path / "run", [first, second])
+    assert main(["export", str(run), "-o", str(tmp_path / "run.zip")]) == 1
+    assert "no times before 1970" in capsys.readouterr().err
+    assert not (tmp_path / "run.zip").exists()
+    assert main(["export", str(run), "-o", str(tmp_path / "run.pftrace")]) == 0
+
+
+def test_hta_s_queue_without_launches_is_a_line(tmp_path, capsys):
+    launches = ("cuda_runtime", "cuda_driver")
+    traces = [
+        trace | {"traceEvents": [event for event in trace["traceEvents"] if event.get("cat") not in launches]}
+        for trace in read_run(DDP2)
+    ]
+    run = write_run(tmp_path / "run", traces)
+    assert main(["hta", str(run), "queue"]) == 1
+    assert "tracer: " in (said := capsys.readouterr().err) and "Traceback" not in said
