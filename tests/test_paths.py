@@ -228,6 +228,7 @@ def test_a_remote_has_of_a_path_what_reading_needs(memory):
         find("zzz://bucket/none")
 
 
+@pytest.mark.slow
 def test_a_page_and_an_archive_are_made_of_a_remote_run(memory, tmp_path, capsys):
     memory.put(str(DDP4), "/bucket/resnet18-ddp4", recursive=True)
     for where, name in ((str(DDP4), "here"), ("memory://bucket/resnet18-ddp4", "there")):

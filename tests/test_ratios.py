@@ -47,6 +47,7 @@ def test_prints_a_line_for_each_phase_and_a_verdict():
     assert "Fewer than 7 rounds" in verdict
 
 
+@pytest.mark.slow
 @IN_CLONE
 def test_a_phase_that_the_commit_lacks_is_not_compared(tmp_path):
     # Objects of its own: the repository keeps none of this.

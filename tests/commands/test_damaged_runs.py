@@ -67,6 +67,7 @@ def test_a_rank_without_an_epoch_is_compared_and_drawn(tmp_path):
     assert page.stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_names_that_are_no_utf8_are_shown_by_every_command(tmp_path, capsys):
     run = tmp_path / os.fsdecode(b"run\xff")
     shutil.copytree(DDP2, run)

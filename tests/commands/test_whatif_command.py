@@ -144,7 +144,7 @@ def test_what_is_no_number_is_a_usage_error(arguments):
     ("arguments", "words"),
     [
         ([str(SAMPLES / "resnet18-dp4")], "nn.DataParallel"),
-        ([FSDP, "--bucket-mb", "5"], "has no buckets"),
+        pytest.param([FSDP, "--bucket-mb", "5"], "has no buckets", marks=pytest.mark.slow),
         ([FSDP, "--grad-accumulation", "2"], "of DDP alone"),
         ([FSDP, "--host-time", "0"], "as one CUDA graph (--host-time 0) is of DDP alone"),
         ([FSDP, "--gpus", "1"], "shards nothing"),

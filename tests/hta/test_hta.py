@@ -29,6 +29,7 @@ from tests.support import samples
 from tests.support.brute_force import OLD_CATEGORIES
 from tests.support.drawing import draw
 from tests.support.samples import RUNS, SAMPLES, params
+from tests.support.tiers import thirds
 from tracer.cli import main
 
 INSTALLED = importlib.util.find_spec("hta") is not None
@@ -189,7 +190,7 @@ def test_the_frame_is_what_its_own_parser_makes_of_the_file(path):
 
 
 @needs_hta
-@pytest.mark.parametrize("name", ["resnet18-ddp2", "every-collective4", "resnet18-dp4"])
+@pytest.mark.parametrize("name", thirds(["resnet18-ddp2", "every-collective4", "resnet18-dp4"]))
 def test_the_critical_path_is_that_of_its_own_parser_when_that_does_not_round(name):
     from hta.configs.env_options import HTAEnvOptions
     from hta.trace_analysis import TraceAnalysis

@@ -23,7 +23,7 @@ from analyzers.run.calibration import read_calibration
 from analyzers.run.controls import Control
 from analyzers.run.manifest import Manifest
 from tests.support.drawing import meet
-from tests.support.samples import REPORTED, SAMPLES, reported, summarized
+from tests.support.samples import REPORTED, RUNS, SAMPLES, params, reported, summarized
 
 DDP = ["resnet18-ddp2", "resnet18-ddp4", "resnet50-ddp4-bf16"]
 CAPS = (None, 1, 2, 5, 10, 25, 50, 100)
@@ -62,7 +62,7 @@ def replayed(path: Path) -> WhatIf:
     return whatif(summarized(path), Options(host_times=(1,)))
 
 
-@pytest.mark.parametrize("path", REPORTED)
+@pytest.mark.parametrize("path", params(RUNS, slow="resnet18-fsdp4"))
 def test_every_run_is_replayed_as_it_was_or_says_why_not(path):
     try:
         found = whatif(summarized(path), Options(gpus=(4,)), given(300))

@@ -211,6 +211,7 @@ def test_a_recorded_run_is_as_long_as_it_was(name):
     assert all(not each.reliable for each in found.scenarios)  # its CPU is the limit
 
 
+@pytest.mark.slow
 def test_more_of_fsdp2_at_once():
     run = summarized(SAMPLES / "resnet18-fsdp4")
     asked = Sharding(prefetch=Prefetch.BOTH, reshard_after_forward=False, separate_reduce_scatter_group=True)
@@ -324,6 +325,7 @@ def test_a_host_that_is_late_on_one_rank_is_the_limit_on_all():
     assert found.headline.startswith("with a CPU that takes 50.0 % of the time")
 
 
+@pytest.mark.slow
 def test_a_rank_of_fsdp_is_levelled_by_name():
     run = summarized(SAMPLES / "resnet18-fsdp4")
     found = whatif(run, Options(straggler=3, shardings=()))

@@ -18,6 +18,7 @@ from analyzers.sections import computed
 from tests.support import laws
 from tests.support.light_windows import as_recorded_bare, differing, rerecorded
 from tests.support.samples import SAMPLES, reported, summarized
+from tests.support.tiers import thirds
 
 SAMPLE = SAMPLES / "resnet18-ddp2"
 # How a light window differs from the full one, and the samples that show it.
@@ -56,7 +57,7 @@ def rows(path: Path, name: str, *left_out: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in left_out} for row in listed]
 
 
-@pytest.mark.parametrize("run", ["resnet18-ddp1", "resnet18-ddp2", "resnet50-ddp4-bf16", "resnet18-dp4"])
+@pytest.mark.parametrize("run", thirds(["resnet18-ddp2", "resnet18-dp4", "resnet50-ddp4-bf16", "resnet18-ddp1"]))
 def test_without_launches_a_light_window_says_the_same_to_the_nanosecond(changed, run):
     path = changed("bare", run)
     assert codes(path) - codes(SAMPLES / run) == {Code.LAUNCHES_ARE_ESTIMATED}
@@ -77,7 +78,14 @@ def test_estimated_launches_are_near_those_that_a_light_window_had(changed):
         assert np.median(np.abs(estimated - known)) < step_ns / 10
 
 
-@pytest.mark.parametrize(("change", "run"), [(change, run) for change, runs in RUNS.items() for run in runs])
+@pytest.mark.parametrize(
+    ("change", "run"),
+    [
+        pytest.param(change, run, marks=pytest.mark.slow if run != runs[0] else ())
+        for change, runs in RUNS.items()
+        for run in runs
+    ],
+)
 def test_laws_hold_where_windows_differ(changed, change, run):
     path = changed(change, run)
     found = reported(path)

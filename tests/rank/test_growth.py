@@ -32,6 +32,7 @@ def written(document: dict, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_reports_and_schedules_grow_with_steps(recorded, tmp_path):
     def told(folder: Path) -> None:
         to_json(report(summarize(folder, schedules=True)))

@@ -388,6 +388,7 @@ def test_damaged_traces_are_kept_as_they_were_read(tmp_path):
     assert went["refused"] > 20
 
 
+@pytest.mark.slow
 def test_forged_entries_whose_digests_are_right_are_removed_where_they_make_a_command_fail(cache, tmp_path, capsys):
     run, page = str(SAMPLES / "skew-memory"), str(tmp_path / "run.html")
     commands = [["report", run, "--json", "--html", page, "--force"], ["whatif", run, "--json"]]

@@ -64,6 +64,7 @@ def test_a_process_that_may_have_none_reads_alone(ranks, monkeypatch, tmp_path):
     process.join()
 
 
+@pytest.mark.slow
 def test_helpers_say_what_one_process_says(large, monkeypatch):
     monkeypatch.setattr(workers, "SPLIT_FROM", 0)
     bytes_read = []

@@ -289,6 +289,7 @@ def test_damage_in_a_large_file_costs_only_what_it_touches(tmp_path, large_file,
     assert trace.lost or len(trace.events) >= whole - 2
 
 
+@pytest.mark.slow
 def test_damage_everywhere_takes_linear_time(tmp_path):
     path = tmp_path / "rank0.json"
     for text in ('{"name":"x' * 100_000, (event("a") + ",").replace('"cat":', '"cat"') * 10_000, '},{"' * 200_000):

@@ -102,6 +102,7 @@ def test_twice_as_many_ranks_take_at_most_twice_as_many_calls():
     assert many - more <= 2.2 * (more - few)
 
 
+@pytest.mark.slow
 def test_a_rank_more_takes_few_calls():
     calls_of(2)
     assert (calls_of(64) - calls_of(32)) / 32 < 1500

@@ -82,6 +82,7 @@ def test_links_may_be_a_file(report):
     assert given.document.collectives == report.document.collectives
 
 
+@pytest.mark.slow
 def test_a_page_is_written_once(report, tmp_path):
     path = report.html(tmp_path / "page.html")
     assert path == tmp_path / "page.html"

@@ -59,10 +59,10 @@ def each_once(runs: Iterable[Path]) -> list[Path]:
     return [*kept]
 
 
-def params(runs: Iterable[Path]) -> list[ParameterSet]:
-    """Runs as parameters of a test, which are of the second tier where they are not the project's own."""
+def params(runs: Iterable[Path], slow: str = "") -> list[ParameterSet]:
+    """Runs as parameters of a test: those that are not the project's own, and the slow one, are in the second tier."""
     return [
-        pytest.param(run, id=run.name)
+        pytest.param(run, id=run.name, marks=pytest.mark.slow if run.name == slow else ())
         if run.parent == SAMPLES
         else pytest.param(run, id=f"{run.parent.name}/{run.name}", marks=pytest.mark.slow)
         for run in runs

@@ -267,6 +267,7 @@ def follow(tab: Any, **place: Any) -> str:
     return str(tab.inner_text("#said"))
 
 
+@pytest.mark.slow
 def test_links_lead_to_the_moment_and_say_what_is_not_drawn(opened):
     tab = opened(document())
     (row,) = [row for row in reported(RUN).collectives if row.step == 4 and row.bucket == 3]

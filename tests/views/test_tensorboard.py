@@ -500,6 +500,7 @@ def test_names_cannot_write_the_tab():
         assert not re.search(r'(?:src|href)="[^#]', page)
 
 
+@pytest.mark.slow
 def test_a_browser_draws_the_page_in_tensorboards_tab(runs):
     """The frame's scripts run, and it can reach nothing of the page around it."""
     sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")
