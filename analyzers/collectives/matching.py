@@ -119,7 +119,7 @@ def match_run(run: RunSummary) -> Matching:
     clocks = Offsets(hosts(run.manifest, run.ranks))
     # A recording opens every rank's window at one step; a manifest written by hand says nothing of a profiler.
     opened_together = run.manifest is not None and bool(run.manifest.profiler)
-    matches: list[_GroupMatch] = [_copies(table)]
+    matches: list[_GroupMatch] = [_GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])]
     for code in _by_evidence(table):
         matches.append(_of_group(table, code, clocks, why, opened_together))
     renumbered_by = clocks.renumbered_by()
@@ -143,11 +143,6 @@ def _by_evidence(table: KernelTable) -> list[int]:
     evidence = np.bincount(table.group[grouped], weights=table.synchronizes[grouped], minlength=len(table.groups))
     order: list[int] = np.argsort(-evidence, kind="stable").tolist()
     return order
-
-
-def _copies(table: KernelTable) -> _GroupMatch:
-    """Match each copy between two devices: a message whose two members share one row."""
-    return _GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])
 
 
 def _of_group(

@@ -111,7 +111,7 @@ def table_of(run: RunSummary) -> KernelTable:
     kernel = np.concatenate([np.array([*map(kernels.get, part.names)], dtype=np.int64)[part.name] for part in parts])
     family = np.concatenate([_families(part) for part in parts])
     is_copy = np.concatenate([part.is_copy for part in parts])
-    said_kind, elements, dtype = (_looked_up(call, fact) for fact in _call_facts(calls))
+    said_kind, elements, dtype = (np.array([*fact, UNKNOWN], dtype=np.int64)[call] for fact in _call_facts(calls))
     grouping = Grouping(run, calls)
     device = column("device")
     # Between whom a message goes only its call says.
@@ -212,7 +212,3 @@ def _is_even(call: Call) -> bool:
     if call.kind == Collective.ALL_TO_ALL:
         return not call.split_in and not call.split_out and call.is_even
     return call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from)
-
-
-def _looked_up(call: Int64, facts: list[int]) -> Int64:
-    return np.array([*facts, UNKNOWN], dtype=np.int64)[call]

@@ -291,7 +291,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes
         occupancy=occupancy(devices, windows),
         usage=_usage(by_operator, attributed, windows),
         copies=_copies(trace.timed),
-        exposed={activity.device: _exposed(activity) for activity in devices},
+        exposed={activity.device: activity.comm - activity.compute for activity in devices},
         pipeline=actions_of(trace, devices, attributed, comm),
         schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
@@ -363,7 +363,3 @@ def _copies(events: Events) -> Copies:
     codes, name = np.unique(events.name[rows], return_inverse=True)
     names = tuple(events.names[code] for code in codes.tolist())
     return Copies(name, names, events.nbytes[rows], events.dur_ns[rows])
-
-
-def _exposed(activity: Activity) -> Intervals:
-    return activity.comm - activity.compute

@@ -9,7 +9,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, medians
 from analyzers.collectives import Exchange, purposes
 from analyzers.layers import line_communication, pipeline_summaries
-from analyzers.rank import Breakdown, Cause, Measured, Purpose, RunSummary, Source
+from analyzers.rank import Breakdown, Cause, Measured, Purpose, Source
 from analyzers.ranks import RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
@@ -42,13 +42,13 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         idle_lines=later(lambda: analyses.idle.lines),
         waits_by_kind=_waits_by_kind(exchanged),
         world_size=facts.world_size,
-        is_data_parallel=_is_data_parallel(run),
+        is_data_parallel=any(measured.work.source == Source.NODES for measured in run.measured),
         free_compute_ns=_free_compute_ns(analyses),
         complete=not exchanged.matching.instances.partial.any(),
         gradient_dtypes=_gradient_dtypes(exchanged),
         latency_ns=_latency_ns(exchanged),
-        host=_ranks_hosts(exchanged),
-        slowed=_slowed_ranks(run),
+        host=hosts(exchanged.run.manifest, exchanged.run.ranks),
+        slowed=slowed(run.manifest.device_states if run.manifest is not None else None),
         input_caution=_input_caution(manifest),
         environment=manifest.environment,
         torch_version=facts.versions.get("torch"),
@@ -126,11 +126,6 @@ def _copies_of(measured: Sequence[Measured]) -> Copies:
     return Copies(*(mean(name) for name in names))
 
 
-def _is_data_parallel(run: RunSummary) -> bool:
-    """Whether nn.DataParallel drives the devices."""
-    return any(measured.work.source == Source.NODES for measured in run.measured)
-
-
 def _gradient_dtypes(exchanged: Exchange) -> frozenset[str]:
     """Return the dtypes in which gradients are reduced."""
     calls = exchanged.matching.instances.call
@@ -154,13 +149,3 @@ def _waits_by_kind(exchanged: Exchange) -> dict[str, int]:
     waited_ns = np.zeros(len(kinds), dtype=np.int64)
     np.add.at(waited_ns, which, np.maximum(exchanged.transfers.wait_ns, 0) * devices)
     return {Collective(kind).label: ns for kind, ns in zip(kinds.tolist(), waited_ns.tolist(), strict=True)}
-
-
-def _ranks_hosts(exchanged: Exchange) -> dict[RankNumber, str]:
-    """Return the host of each rank, where it is known."""
-    return hosts(exchanged.run.manifest, exchanged.run.ranks)
-
-
-def _slowed_ranks(run: RunSummary) -> dict[RankNumber, str]:
-    """Return the ranks whose devices run slower than the others', and what NVML says of them."""
-    return slowed(run.manifest.device_states if run.manifest is not None else None)

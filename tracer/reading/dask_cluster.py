@@ -152,7 +152,7 @@ def _result(future: Future[Any]) -> Any:
         raise
     # Whatever is wrong on a worker, or with what it sent, is of this rank alone.
     except Exception as error:
-        raise _Failed(f"{type(error).__name__} on its worker: {_short(error)}") from error
+        raise _Failed(f"{type(error).__name__} on its worker: {(str(error).splitlines() or [''])[0][:200]}") from error
     if not isinstance(result, RankSummary | AnalysisError):
         raise _Unusable(f"its worker returned no summary but a {type(result).__name__}")
     return result
@@ -161,10 +161,6 @@ def _result(future: Future[Any]) -> Any:
 def _said(error: BaseException, place: Place) -> str:
     """Return what an error says, without what a URL keeps secret."""
     return redacted(str(error), place.url if isinstance(place, Remote) else "")
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
 
 
 def _others(versions: dict[str, str]) -> list[str]:

@@ -165,7 +165,7 @@ class _Attributing:
         alike = distinct(events.name[owners], number)
         line = np.full(len(alike), UNKNOWN, dtype=np.int64)
         for index in np.argsort(alike.first).tolist():
-            name = _operator_name(events, owners[alike.first[index]])
+            name = str(events.names[events.name[owners[alike.first[index]]]]).removeprefix("aten::")
             # Through some operators gradients reach all parameters at once.
             if name not in SPREADING:
                 line[index] = self.lines.code(Module(f"{name}_{alike.columns[1][index]}", name))
@@ -350,7 +350,3 @@ def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, Int
     number = np.empty(len(owners), dtype=np.int64)
     number[order] = places_since(begins(alike[order]))
     return start[is_first], owners, number
-
-
-def _operator_name(events: Events, row: int) -> str:
-    return str(events.names[events.name[row]]).removeprefix("aten::")

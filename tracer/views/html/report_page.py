@@ -190,21 +190,9 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
     return replaced(report, **rows, collectives=collectives, idle=idle)
 
 
-def _no_advice(report: Report) -> Section:
-    return [] if report.summary.advice else advice_section(report)
-
-
 def _about(report: Report) -> Section:
     run = report.run
     return [*controls(run), *loader(report), *true_cost(report), *epochs(run), *memory(run)]
-
-
-def _windows(report: Report) -> Section:
-    return by_step(replaced(report, windows=report.windows[:MOST_ROWS]))
-
-
-def _bandwidths(report: Report) -> Section:
-    return communication_section(report, most=len(report.summary.communication))
 
 
 def _collectives(report: Report) -> Section:
@@ -224,13 +212,13 @@ def _drawings(section: Section) -> list[str]:
 
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
-    "advice": _no_advice,
+    "advice": lambda report: [] if report.summary.advice else advice_section(report),
     "ranks": lambda report: by_rank(report, MOST_ROWS_OF_RANKS),
     "representative": representative,
     "idle": idle_section,
-    "windows": _windows,
+    "windows": lambda report: by_step(replaced(report, windows=report.windows[:MOST_ROWS])),
     "groups": lambda report: by_group(report) if len(report.summary.groups) > 1 else [],
-    "communication": _bandwidths,
+    "communication": lambda report: communication_section(report, most=len(report.summary.communication)),
     "collectives": _collectives,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report),
