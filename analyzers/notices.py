@@ -231,8 +231,6 @@ class Code(StrEnum):
     ACCURACY_MEANS_NOTHING = _warning("accuracy_means_nothing", "epochs are of synthetic data")
     SAVED = _warning("saved", "a document held the sentence alone, or a code that this version does not know")
 
-    __str__ = str.__str__
-
     @classmethod
     def _missing_(cls, value: object) -> Code:
         return cls.SAVED

@@ -36,8 +36,7 @@ from tracer.commands import tensorboard as command
 from tracer.errors import TracerError
 from tracer.reading.run_listing import listed
 from tracer.serving import tensorboard as board
-from tracer.views.html.error_page import error_html
-from tracer.views.html.report_page import scripts_policy
+from tracer.views.html.report_page import error_html, scripts_policy
 from tracer.views.html.scaling_page import scaling_html
 from tracer.views.markdown import sections_markdown
 from tracer.views.palette import SPLIT_PARTS

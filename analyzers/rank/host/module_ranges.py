@@ -26,7 +26,7 @@ REGION = "compiled region"
 _FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
 
 
-class Source(StrEnum):  # StrEnum is Python 3.11's
+class Source(StrEnum):
     """Where layers come from."""
 
     MODULES = "modules"

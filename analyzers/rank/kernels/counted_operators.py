@@ -17,7 +17,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.trace import COUNTED, Category, Events, flops_of, matrix_dtype
 
 
-class Precision(StrEnum):  # StrEnum is Python 3.11's
+class Precision(StrEnum):
     """What a device multiplies: its peak differs from one to the next."""
 
     FLOAT64 = "float64"

@@ -10,7 +10,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -31,6 +31,7 @@ from tracer.views import (
     Heading,
     Place,
     Section,
+    Table,
     TitledTable,
     count,
     field,
@@ -45,7 +46,6 @@ from tracer.views.html.report_outline import outline
 from tracer.views.html.report_top import top
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
-from tracer.views.html.titled_tables import titled
 from tracer.views.sections import (
     advice_section,
     by_bucket,
@@ -324,3 +324,31 @@ def _hash(script: str) -> str:
 def _packed(data: bytes) -> object:
     """Compress to gzip in base64, which no tag can end; the same for the same report."""
     return _markup(base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii"))
+
+
+def error_html(title: str, reason: str) -> str:
+    """Build a page that says why there is no other."""
+    return filled("error.html", {"title": title, "reason": reason, "warnings": [], "tables": []})
+
+
+def titled(section: Section) -> list[TitledTable]:
+    """Return a section's tables: each heading begins one; prose goes below it wherever the section has it.
+
+    Drawings are left out: a page has its own.
+    """
+    tables: list[TitledTable] = []
+    for block in section:
+        if isinstance(block, Heading):
+            tables.append(_empty(block.words))
+            continue
+        last = tables.pop() if tables else _empty("")
+        if isinstance(block, Table):
+            last = replace(last, table=block)
+        elif not isinstance(block, Drawing):
+            last = replace(last, notes=[*last.notes, block.words])
+        tables.append(last)
+    return tables
+
+
+def _empty(title: str) -> TitledTable:
+    return TitledTable("", title, Table((), ()))
