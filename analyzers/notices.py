@@ -20,7 +20,7 @@ class Weight(StrEnum):
 
 
 @dataclass(frozen=True)
-class Facts:
+class CodeFacts:
     """A code with when it is said and what to do then; `repeats` where a rank, file or kernel each may have it."""
 
     weight: Weight
@@ -30,18 +30,18 @@ class Facts:
     repeats: bool = False
 
 
-_note = partial(Facts, Weight.NOTE)
-_warning = partial(Facts, Weight.WARNING)
-_damage = partial(Facts, Weight.DAMAGE)
-_graded = partial(Facts, Weight.GRADED)
+_note = partial(CodeFacts, Weight.NOTE)
+_warning = partial(CodeFacts, Weight.WARNING)
+_damage = partial(CodeFacts, Weight.DAMAGE)
+_graded = partial(CodeFacts, Weight.GRADED)
 
 
 class Code(StrEnum):
     """Codes of all notices: programs go by them, never by a notice's words. `make docs` lists them in formats.md."""
 
-    facts: Facts
+    facts: CodeFacts
 
-    def __new__(cls, facts: Facts) -> Code:
+    def __new__(cls, facts: CodeFacts) -> Code:
         """Return a member that is its code's text, and has the facts."""
         code = str.__new__(cls, facts.code)
         code._value_ = facts.code

@@ -56,7 +56,7 @@ DEFINITIONS = {
 }
 
 
-class StepTime(msgspec.Struct, frozen=True):
+class CellStep(msgspec.Struct, frozen=True):
     """One step's time with its 95 % interval, ns; `source` is `unprofiled` or `profiled`, null where there is none.
 
     `spread` is the interval's width over the median; beyond 5 %, or where it is not known, the median is `uncertain`.
@@ -111,7 +111,7 @@ class CellRow(msgspec.Struct, frozen=True):
     devices: list[str] = []
     on_cpu: bool = False
     missing_ranks: int = 0
-    step: StepTime = StepTime()
+    step: CellStep = CellStep()
     blocks_ns: list[float] = []
     distortion: float | None = None
     distortion_uncertain: bool = False
@@ -245,7 +245,7 @@ def _cell(row: CellRow) -> dict[str, Any]:
     columns: dict[str, Any] = {
         **{name: getattr(row, name) for name in ("name", "strategy", "gpus", "batch", "global_batch", "accumulation")},
         **{name: getattr(row, name) for name in ("state", "why")},
-        **{f"step_{name}": getattr(row.step, name) for name in StepTime.__struct_fields__},
+        **{f"step_{name}": getattr(row.step, name) for name in CellStep.__struct_fields__},
         "distortion": row.distortion,
         "distortion_uncertain": row.distortion_uncertain,
         **{f"epoch_{name}": getattr(epoch, name, None) for name in EpochTime.__struct_fields__},

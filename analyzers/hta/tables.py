@@ -16,6 +16,7 @@ from analyzers.json_documents import encoded
 from analyzers.rank import breakdown
 from analyzers.run import RankTrace, Run
 from analyzers.statistics import ratio
+from analyzers.texts import listed
 from analyzers.trace import Category
 from analyzers.units import NS_PER_US
 
@@ -325,8 +326,7 @@ def _unknown_launches(run: Run) -> list[str]:
 
 
 def _listed(calls: Counter[str]) -> str:
-    named = ", ".join(f"{name} ({count})" for name, count in calls.most_common(_NAMED))
-    return named + (", ..." if len(calls) > _NAMED else "")
+    return listed([f"{name} ({count})" for name, count in calls.most_common()], _NAMED)
 
 
 def _numbers(run: Run) -> list[int]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from analyzers.lazy_fields import replaced
 from analyzers.notices import Code
 from analyzers.rank.kernels import FlopCount, Precision, Usage
 from analyzers.rank.summary import RunSummary, summary_of
@@ -13,7 +14,6 @@ from analyzers.reporting.build import report
 from analyzers.reporting.measures.kernel_use import Compute, compute
 from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
-from analyzers.sections import replaced
 from analyzers.trace.header import Header
 from tests.support.drawing import draw
 from tests.support.samples import REPORTED, reported

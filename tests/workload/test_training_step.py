@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from analyzers.sections import replaced as replace
+from analyzers.lazy_fields import replaced as replace
 from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DdpOptions, LearningRate
 from tracer.recording import torch_compat as compat

@@ -28,9 +28,6 @@ class Precision(StrEnum):
     FLOAT8 = "float8"
     OTHER = "other"
 
-    def __str__(self) -> str:
-        return str(self.value)
-
 
 _PRECISION = {
     "Double": Precision.FLOAT64,
@@ -77,10 +74,10 @@ def with_count(events: Events) -> CountedOperators:
     named_inputs = zip(*(column.tolist() for column in kinds.columns), strict=True)
     has_count = [flops_of(events.names[name], events.shapes[inputs]) is not None for name, inputs in named_inputs]
     rows = rows[np.array(has_count, dtype=bool)[kinds.index]]
-    return CountedOperators(events, np.sort(_innermost(events, rows)))
+    return CountedOperators(events, np.sort(_keep_innermost(events, rows)))
 
 
-def _innermost(events: Events, rows: Int64) -> Int64:
+def _keep_innermost(events: Events, rows: Int64) -> Int64:
     """Return those rows in which no other begins, on their thread."""
     rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows], events.thread[rows]))]
     if len(rows) < 2:

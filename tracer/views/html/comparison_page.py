@@ -9,6 +9,7 @@ from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend, rounded_up
+from tracer.views.html.bandwidth_curve import Tick
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import changed_means, comparison_title, part_label, told_tables, untold, untold_table
 
@@ -44,16 +45,8 @@ class Fall:
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A figure on an axis, at a share of its length, %."""
-
-    at: float
-    label: str
-
-
-@dataclass(frozen=True)
 class Waterfall:
-    """The way from A's step to B's."""
+    """The way from A's step to B's; ticks are at shares of its length, %."""
 
     rows: list[Fall]
     ticks: list[Tick]

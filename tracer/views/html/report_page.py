@@ -16,11 +16,11 @@ import msgspec
 
 from analyzers.collectives import UnmatchedRow
 from analyzers.json_documents import compact
+from analyzers.lazy_fields import evaluated, replaced
 from analyzers.paths import read_text
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
-from analyzers.sections import computed, replaced
 from analyzers.units import ms
 from tracer.views import (
     CAUSE_PARTS,
@@ -111,7 +111,7 @@ def report_html(
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
         "names": _packed(drawn.names) if drawn else "",
         "states": _markup(_states()),
-        "packed": _packed(compact(computed(inside))),
+        "packed": _packed(compact(evaluated(inside))),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "top": top(report),
@@ -140,7 +140,7 @@ def _script(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictionSection:
     """The section of predictions: what to choose, the run's own settings, tables, and pictures."""
 
     why: str
@@ -153,8 +153,8 @@ class Predicted:
     rows: RowPicture | None
 
 
-def _predicted(prediction: WhatIf) -> Predicted:
-    return Predicted(
+def _predicted(prediction: WhatIf) -> PredictionSection:
+    return PredictionSection(
         why=sentence(prediction.headline),
         own=titled(own(prediction)),
         scenarios=titled(scenarios(prediction)),
