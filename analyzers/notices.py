@@ -198,7 +198,7 @@ class Code(StrEnum):
     HOST_IS_THE_LIMIT = _warning(
         "host_is_the_limit", "the host sets the pace, and scatters, or no prediction models it"
     )
-    INPUT_STAYS = _warning("input_stays", "hosts are predicted faster, and their DataLoaders as slow as before")
+    INPUT_STAYS = _warning("input_stays", "CPUs are predicted faster, and their DataLoaders as slow as before")
     GRAPH_NOT_MEASURED = _warning("graph_not_measured", "steps of several GPUs as one CUDA graph were never measured")
     REPLAY_IS_OFF = _warning("replay_is_off", "the replay of the run's own settings misses its step by more than 5 %")
     HOST_TIMES_UNUSED = _warning(

@@ -43,7 +43,7 @@ DEFINITIONS = {
     "compute hides: waiting for other ranks, and transfer.",
     "subtraction": "what is computed without a trace, T_N(b) - T_1(b) (weak) or T_N(B/N) - T_1(B) / N (strong), shown "
     "beside the exposed communication that was measured (the mean over windows, since ranks wait for one another in "
-    "turn) and used for nothing else. It cannot tell communication from packing, contention, a busier host, or noise; "
+    "turn) and used for nothing else. It cannot tell communication from packing, contention, a busier CPU, or noise; "
     "it can be negative. T is timed without the profiler, exposed communication under it: where the profiler stretches "
     "steps, part of what was measured is the profiler's.",
     "bandwidth": "bus bandwidth of the gradients' collectives: in each step, bytes x the ring's factor over transfer "

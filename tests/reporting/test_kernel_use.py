@@ -76,7 +76,7 @@ def test_without_shapes_all_is_null_but_the_coverage():
     assert found == Compute(coverage=0.0)
 
 
-def test_samples_are_those_of_all_devices_and_micro_batches():
+def test_samples_are_those_of_all_devices_and_microbatches():
     manifest = Manifest(batch_per_gpu=8, world_size=4, settings={"grad_accumulation": 2})
     run = run_of(9, manifest=manifest)
     assert compute(run, 1e6).samples_per_s == pytest.approx(8 * 2 * 4 / 1e-3)

@@ -230,7 +230,7 @@ def _subtraction(study: Scaling) -> TitledTable:
 
 
 CAVEAT = (
-    "Subtraction counts whatever else changed with the devices (packing, contention, a busier host, noise) as "
+    "Subtraction counts whatever else changed with the devices (packing, contention, a busier CPU, noise) as "
     "communication; T is timed without the profiler (unless marked p), exposed communication under it, the mean over "
     "windows."
 )
