@@ -7,9 +7,9 @@ analyzers.collectives_frame(analyzers.report(run))
 
 Nothing flows back: trace -> run -> rank -> collectives -> layers -> reporting -> prediction, comparison, hta. Below the
 rooms are modules that know none of them: `arrays`, `intervals`, `statistics`, `units`; `step_parts` for what a step is
-made of; `sections` for what is computed when asked for; `paths` and `json_documents` for files; `errors`, `notices` and
-`texts` for what is said, `redaction` and `command_lines` for what is not; `ranks` for their numbers; `memory` for what
-reading may take; `lazy_exports` for this page.
+made of; `lazy_fields` for what is computed when asked for; `paths` and `json_documents` for files; `errors`, `notices`
+and `texts` for what is said, `redaction` and `command_lines` for what is not; `ranks` for their numbers; `memory` for
+what reading may take; `lazy_exports` for this page.
 
 Decisions: docs/dev/decisions/structure.md
 """

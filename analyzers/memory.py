@@ -17,7 +17,7 @@ from analyzers.units import megabytes
 # What readers take of a machine; the rest is the system's, and the report's that is made of what they read.
 SHARE = 0.5
 # Where the system does not say what it has (no /proc).
-UNSAID = 8_000_000_000
+ASSUMED_BYTES = 8_000_000_000
 _MEMORY_LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 
 
@@ -48,7 +48,7 @@ def budget_of(memory: int | None, readers: int = 1) -> int:
 def machine_memory(root: Path = Path("/")) -> int:
     """Return the bytes that this process can have: the machine's, or the least limit of its cgroups and its own."""
     limits = [*_installed(root), *_of_cgroups(root), *_of_process()]
-    return min(limits, default=UNSAID)
+    return min(limits, default=ASSUMED_BYTES)
 
 
 def cores() -> int:

@@ -20,7 +20,7 @@ class Weight(StrEnum):
 
 
 @dataclass(frozen=True)
-class Facts:
+class CodeFacts:
     """A code with when it is said and what to do then; `repeats` where a rank, file or kernel each may have it."""
 
     weight: Weight
@@ -30,18 +30,18 @@ class Facts:
     repeats: bool = False
 
 
-_note = partial(Facts, Weight.NOTE)
-_warning = partial(Facts, Weight.WARNING)
-_damage = partial(Facts, Weight.DAMAGE)
-_graded = partial(Facts, Weight.GRADED)
+_note = partial(CodeFacts, Weight.NOTE)
+_warning = partial(CodeFacts, Weight.WARNING)
+_damage = partial(CodeFacts, Weight.DAMAGE)
+_graded = partial(CodeFacts, Weight.GRADED)
 
 
 class Code(StrEnum):
     """Codes of all notices: programs go by them, never by a notice's words. `make docs` lists them in formats.md."""
 
-    facts: Facts
+    facts: CodeFacts
 
-    def __new__(cls, facts: Facts) -> Code:
+    def __new__(cls, facts: CodeFacts) -> Code:
         """Return a member that is its code's text, and has the facts."""
         code = str.__new__(cls, facts.code)
         code._value_ = facts.code
@@ -198,7 +198,7 @@ class Code(StrEnum):
     HOST_IS_THE_LIMIT = _warning(
         "host_is_the_limit", "the host sets the pace, and scatters, or no prediction models it"
     )
-    INPUT_STAYS = _warning("input_stays", "hosts are predicted faster, and their DataLoaders as slow as before")
+    INPUT_STAYS = _warning("input_stays", "CPUs are predicted faster, and their DataLoaders as slow as before")
     GRAPH_NOT_MEASURED = _warning("graph_not_measured", "steps of several GPUs as one CUDA graph were never measured")
     REPLAY_IS_OFF = _warning("replay_is_off", "the replay of the run's own settings misses its step by more than 5 %")
     HOST_TIMES_UNUSED = _warning(
@@ -230,8 +230,6 @@ class Code(StrEnum):
     EPOCH_IS_ASSUMED = _warning("epoch_is_assumed", "run.json names no data set")
     ACCURACY_MEANS_NOTHING = _warning("accuracy_means_nothing", "epochs are of synthetic data")
     SAVED = _warning("saved", "a document held the sentence alone, or a code that this version does not know")
-
-    __str__ = str.__str__
 
     @classmethod
     def _missing_(cls, value: object) -> Code:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import fields, is_dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -29,6 +30,14 @@ def utf8(text: str) -> bytes:
     except UnicodeEncodeError:
         return encodable(text).encode()
 
+
+def listed(items: Collection[object], most: int, rest: str = ", ...", joint: str = ", ") -> str:
+    """Join the first of some items; `rest` stands for the others, `{}` in it for how many there are."""
+    more = len(items) - most
+    return joint.join(map(str, islice(items, most))) + (rest.format(more) if more > 0 else "")
+
+
+AND_MORE = " and {} more"
 
 # Longer texts are cut: a prompt or a notebook's cell is read at a glance.
 LONGEST = 60

@@ -55,7 +55,7 @@ class Change:
     """What a cell changes of the recorded run besides the cap: for DDP, for the step, and as it is asked for."""
 
     ddp: dict[str, Any] = field(default_factory=dict)
-    micro_batches: int = 1
+    microbatches: int = 1
     asked: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,8 +63,8 @@ CHANGES = {
     "bucket views": Change({"gradient_as_bucket_view": True}, asked={"bucket_views": True}),
     "buffers stay": Change({"broadcast_buffers": False}, asked={"broadcast_buffers": False}),
     "bf16 gradients": Change({"comm_hook": "bf16"}, asked={"gradient_itemsize": 2}),
-    "2 micro-batches": Change(micro_batches=2, asked={"accumulations": (2,)}),
-    "4 micro-batches": Change(micro_batches=4, asked={"accumulations": (4,)}),
+    "2 microbatches": Change(microbatches=2, asked={"accumulations": (2,)}),
+    "4 microbatches": Change(microbatches=4, asked={"accumulations": (4,)}),
 }
 # Cells whose step is this far from the recorded cap's have moved.
 MOVED = 0.02
@@ -161,14 +161,14 @@ def measure(config: RecordConfig, device: torch.device, truth: Path, link: str, 
 def _measured(config: RecordConfig) -> list[tuple[float | None, str | None]]:
     """Caps and changes to measure: one GPU has no buckets."""
     if config.strategy != "ddp":
-        return [(None, None), *((None, name) for name, change in CHANGES.items() if change.micro_batches > 1)]
+        return [(None, None), *((None, name) for name, change in CHANGES.items() if change.microbatches > 1)]
     return [*((cap, None) for cap in CAPS), *((RECORDED_MB, name) for name in CHANGES)]
 
 
 def _changed(config: RecordConfig, cap: float | None, name: str | None) -> RecordConfig:
     change = Change() if name is None else CHANGES[name]
     ddp = msgspec.structs.replace(config.ddp, bucket_mb=cap, **change.ddp)
-    return msgspec.structs.replace(config, ddp=ddp, grad_accumulation=change.micro_batches)
+    return msgspec.structs.replace(config, ddp=ddp, grad_accumulation=change.microbatches)
 
 
 def _visit(training: Training, config: RecordConfig, batches: Iterator[Any]) -> float:
@@ -218,7 +218,7 @@ def cells(truth: Path) -> list[dict[str, Any]]:
 class Cell:
     """One cell: its step as measured (several times: samples) and as predicted, and its row's as recorded.
 
-    `unchanged_ns` is of as many micro-batches. `alone_ns` is the measured step of one GPU, null where there is none;
+    `unchanged_ns` is of as many microbatches. `alone_ns` is the measured step of one GPU, null where there is none;
     `efficiency` is the predicted one.
     """
 
@@ -307,7 +307,7 @@ def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], a
         if name := cell.get("change"):
             change = CHANGES[name]
             found = whatif(summary, Options(bucket_mb=(recorded_mb,), gpus=(gpus,), **change.asked), links)
-            cells.append(judged(cell, name, found.scenarios[-1], change.micro_batches, is_recommended=False))
+            cells.append(judged(cell, name, found.scenarios[-1], change.microbatches, is_recommended=False))
     return cells
 
 

@@ -29,7 +29,7 @@ LEAST = '{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1}'
 MB = 1_000_000
 MEMINFO = {"proc/meminfo": "MemTotal:  16000000 kB\nMemFree: 1 kB\n"}
 MACHINES = {
-    "no /proc": ({}, memory.UNSAID),
+    "no /proc": ({}, memory.ASSUMED_BYTES),
     "bare": (MEMINFO | {"proc/self/cgroup": "0::/\n"}, 16_384_000_000),
     "v2": (
         {
@@ -62,8 +62,8 @@ def test_a_machine_has_the_least_of_its_limits(tmp_path, machine, monkeypatch):
 def test_readers_share_half_of_the_machine(monkeypatch):
     monkeypatch.setattr(memory, "machine_memory", lambda: 8000)
     assert [memory.budget_of(None), memory.budget_of(None, 4), memory.budget_of(9)] == [4000, 1000, 9]
-    assert processes._memory([], [None] * 3, processes.Readers(workers=3, memory=5)) == 5
-    assert processes._memory([], [], processes.Readers(scheduler="tcp://a:1")) is None
+    assert processes._limit_memory([], [None] * 3, processes.Readers(workers=3, memory=5)) == 5
+    assert processes._limit_memory([], [], processes.Readers(scheduler="tcp://a:1")) is None
 
 
 def bomb(path, rows):
@@ -145,7 +145,7 @@ def test_a_size_that_is_none_is_refused(tmp_path, size, capsys):
 
 def test_memory_that_runs_out_costs_its_rank(tmp_path, monkeypatch):
     write(tmp_path / "rank0.json", small_trace())
-    monkeypatch.setattr("analyzers.run.rank_trace.healthy", lambda *_: np.empty(1 << 62, dtype=np.int8))
+    monkeypatch.setattr("analyzers.run.rank_trace.drop_corrupt", lambda *_: np.empty(1 << 62, dtype=np.int8))
     with pytest.raises(TooLarge, match=r"rank0.json: memory ran out while it was read; read fewer ranks"):
         analyzers.load(tmp_path)
 

@@ -66,8 +66,18 @@ ROOMS = [
 # Modules beside the rooms; a package's own exports, and what starts the program, come after its rooms.
 ROOTS = {
     "analyzers": {
-        *("arrays", "command_lines", "errors", "intervals", "json_documents", "lazy_exports", "memory", "notices"),
-        *("paths", "ranks", "redaction", "sections", "statistics", "step_parts", "texts", "units"),
+        *(
+            "arrays",
+            "command_lines",
+            "errors",
+            "intervals",
+            "json_documents",
+            "lazy_exports",
+            "lazy_fields",
+            "memory",
+            "notices",
+        ),
+        *("paths", "ranks", "redaction", "statistics", "step_parts", "texts", "units"),
     },
     "tracer": {"atomic_files", "config", "errors", "own_python", "second_reading", "version"},
 }

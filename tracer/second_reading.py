@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class _Reading:
+class _FilesRead:
     """Entries that ranks were taken from, files that were written; and those of a first reading, which may be again."""
 
     taken: set[Path] = field(default_factory=set)
@@ -28,7 +28,7 @@ class _Reading:
     replaceable: frozenset[Path] = frozenset()
 
 
-_reading: ContextVar[_Reading | None] = ContextVar("_reading", default=None)
+_reading: ContextVar[_FilesRead | None] = ContextVar("_reading", default=None)
 
 
 def note_taken(entry: Path) -> None:
@@ -57,7 +57,7 @@ def read_twice(act: Callable[[], T]) -> T:
     Errors that say what to do are no such failure; and a fault of this program's own is met again. What the first call
     has written the second may replace, and nothing else.
     """
-    first = _Reading()
+    first = _FilesRead()
     token = _reading.set(first)
     try:
         return act()
@@ -69,7 +69,7 @@ def read_twice(act: Callable[[], T]) -> T:
         for entry in first.taken:
             with suppress(OSError):
                 entry.unlink()
-        _reading.set(_Reading(replaceable=frozenset(first.written)))
+        _reading.set(_FilesRead(replaceable=frozenset(first.written)))
         return act()
     finally:
         _reading.reset(token)

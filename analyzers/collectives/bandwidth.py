@@ -64,11 +64,11 @@ def peaks(matching: Matching, transfers: Transfers, calibration: Calibration | N
     unlike, which = alike.lines, alike.index
     if calibration is None:
         return np.full(len(kinds), np.nan)
-    busbw_gbps = [_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in unlike.T]
+    busbw_gbps = [_find_peak(calibration, Collective(int(kind)).label, int(size), int(n)) for kind, size, n in unlike.T]
     return np.array(busbw_gbps, dtype=np.float64)[which]
 
 
-def _peak(calibration: Calibration, kind: str, group_size: int, nbytes: int) -> float:
+def _find_peak(calibration: Calibration, kind: str, group_size: int, nbytes: int) -> float:
     peak = peak_busbw_gbps(calibration, kind, group_size, nbytes) if nbytes > 0 else None
     return np.nan if peak is None else peak
 
@@ -131,14 +131,14 @@ def sizes(matching: Matching, transfers: Transfers) -> Int64:
     members = np.array([key.size for key in table.groups] + [0], dtype=np.int64)[table.group]
     alike = distinct(table.call, members)
     calls, which = alike.lines, alike.index
-    by_call = [_said(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
+    by_call = [_read_bytes(table.calls[call] if call >= 0 else None, count) for call, count in calls.T.tolist()]
     size = np.where(table.is_copy, table.nbytes, np.array(by_call, dtype=np.int64)[which])
     matched = matching.instance >= 0
     size[matched] = transfers.nbytes[matching.instance[matched]]
     return size
 
 
-def _said(call: Call | None, members: int) -> int:
+def _read_bytes(call: Call | None, members: int) -> int:
     if call is None:
         return UNKNOWN
     return call.nbytes_among(members) if members else call.nbytes
@@ -150,13 +150,13 @@ def traffic(matching: Matching, transfers: Transfers, steps: int) -> dict[str, i
     Each instance counts once for each of its ranks; what is in no instance counts as its own call says. None where a
     size is unknown.
     """
-    _, purpose, size = _moved(matching, transfers)
+    _, purpose, size = _list_moved(matching, transfers)
     return {wanted.label: _mean_bytes(size[purpose == wanted], steps) for wanted in Purpose}
 
 
-def unsized(matching: Matching, transfers: Transfers) -> dict[Purpose, tuple[int, int, list[str]]]:
+def find_unsized(matching: Matching, transfers: Transfers) -> dict[Purpose, tuple[int, int, list[str]]]:
     """Return for each purpose with unknown bytes how many rows have no size, of how many, and their kinds."""
-    rows, purpose, size = _moved(matching, transfers)
+    rows, purpose, size = _list_moved(matching, transfers)
     unknown, kind = size < 0, matching.table.kind[rows]
     return {
         wanted: (
@@ -169,7 +169,7 @@ def unsized(matching: Matching, transfers: Transfers) -> dict[Purpose, tuple[int
     }
 
 
-def _moved(matching: Matching, transfers: Transfers) -> tuple[Int64, Int64, Int64]:
+def _list_moved(matching: Matching, transfers: Transfers) -> tuple[Int64, Int64, Int64]:
     """Return rows in windows, one per instance and rank; their purpose, and their bytes, none for a barrier."""
     table = matching.table
     purpose = table.purpose.copy()
@@ -203,7 +203,7 @@ class CopyBandwidth(Columns):
 def copies(measured: Sequence[Measured]) -> CopyBandwidth:
     """Return bandwidth of copies between host and devices, and within a device, by direction and size."""
     names = sorted({name for part in measured for name in part.copies.names})
-    code = np.concatenate([_codes(part.copies.names, names)[part.copies.name] for part in measured])
+    code = np.concatenate([_encode_names(part.copies.names, names)[part.copies.name] for part in measured])
     nbytes = np.concatenate([part.copies.nbytes for part in measured])
     dur_ns = np.concatenate([part.copies.dur_ns for part in measured])
     real = (nbytes > 0) & (dur_ns > 0)
@@ -224,5 +224,5 @@ def copies(measured: Sequence[Measured]) -> CopyBandwidth:
     )
 
 
-def _codes(part_names: Sequence[str], names: Sequence[str]) -> Int64:
+def _encode_names(part_names: Sequence[str], names: Sequence[str]) -> Int64:
     return np.array([names.index(name) for name in part_names], dtype=np.int64)

@@ -180,11 +180,11 @@ def line_times(exchanged: Exchange, lines: Lines, rows: Int64, exposed: Exposed)
         for line in np.unique(of_row).tolist()
     }
     several = _covered_twice([*comm.values()])
-    times = {line: LineTimes(own, _within(exposed, own - several)) for line, own in comm.items()}
-    return times | ({_SEVERAL: LineTimes(several, _within(exposed, several))} if len(several) else {})
+    times = {line: LineTimes(own, _cut_exposed(exposed, own - several)) for line, own in comm.items()}
+    return times | ({_SEVERAL: LineTimes(several, _cut_exposed(exposed, several))} if len(several) else {})
 
 
-def _within(exposed: Exposed, when: Intervals) -> Exposed:
+def _cut_exposed(exposed: Exposed, when: Intervals) -> Exposed:
     return Exposed(exposed.waiting & when, exposed.transfer & when, exposed.unresolved & when)
 
 
@@ -213,14 +213,14 @@ def group_rows(exchanged: Exchange, windows: Breakdown) -> list[GroupWindow]:
                 if column[0]:
                     key = (int(number), step, line)
                     totals[key] = totals.get(key, np.zeros(4, dtype=np.int64)) + column
-    return list(_rows(lines.known, totals))
+    return list(_build_rows(lines.known, totals))
 
 
 def _parts(times: LineTimes) -> tuple[Intervals, ...]:
     return times.comm, times.exposed.waiting, times.exposed.transfer, times.exposed.unresolved
 
 
-def _rows(known: Sequence[Line], totals: Mapping[tuple[int, int, int], Int64]) -> Iterator[GroupWindow]:
+def _build_rows(known: Sequence[Line], totals: Mapping[tuple[int, int, int], Int64]) -> Iterator[GroupWindow]:
     others = {_SEVERAL: Line(SEVERAL, "", "", ()), UNKNOWN: Line(NO_GROUP, "", "", ())}
 
     def placed(key: tuple[int, int, int]) -> tuple[int, int, bool, Line]:
@@ -241,7 +241,7 @@ def line_names(lines: Iterable[Line]) -> dict[Line, str]:
     and over 2, 3. Where names would be alike their groups stand before them.
     """
     together: list[list[Line]] = []
-    for _, alike in groupby(sorted(set(lines), key=_alike), key=lambda line: (line.name, line.role)):
+    for _, alike in groupby(sorted(set(lines), key=_order_alike), key=lambda line: (line.name, line.role)):
         disjoint: list[tuple[list[Line], set[int]]] = []
         for line in alike:
             # Of a group whose ranks are not known nobody can say that it shares none.
@@ -252,13 +252,13 @@ def line_names(lines: Iterable[Line]) -> dict[Line, str]:
                 fitting[0].append(line)
                 fitting[1].update(line.ranks)
         together += [one for one, _ in disjoint]
-    names = _distinct([one[0] for one in together])
+    names = _make_distinct([one[0] for one in together])
     return {line: name for name, one in zip(names, together, strict=True) for line in one}
 
 
-def _distinct(lines: Sequence[Line]) -> list[str]:
+def _make_distinct(lines: Sequence[Line]) -> list[str]:
     """Return a name for each line that no other has, nor what stands for no group."""
-    plain = [_shortened(line.name) for line in lines]
+    plain = [_shorten(line.name) for line in lines]
     names: dict[str, None] = {}
     for name, line in zip(plain, lines, strict=True):
         is_taken = plain.count(name) > 1 or name in (SEVERAL, NO_GROUP)
@@ -270,11 +270,11 @@ def _distinct(lines: Sequence[Line]) -> list[str]:
     return [*names]
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
-def _alike(line: Line) -> tuple[str, str, int, str, tuple[int, ...]]:
+def _order_alike(line: Line) -> tuple[str, str, int, str, tuple[int, ...]]:
     """Order lines of one name and role by their groups' names, whose numbers are counted."""
     return line.name, line.role, len(line.group), line.group, line.ranks
 
@@ -282,14 +282,14 @@ def _alike(line: Line) -> tuple[str, str, int, str, tuple[int, ...]]:
 def group_summaries(exchanged: Exchange, windows: Breakdown, rows: Sequence[GroupWindow]) -> list[GroupSummary]:
     """Return the lines of a run, those of most exposed time first, `several` and `unknown` last."""
     names = line_names(row.line for row in rows)
-    carried = _purposes(exchanged, names)
+    carried = _list_purposes(exchanged, names)
     steps = _steps_of(windows)
     by_name: dict[str, dict[Line, list[GroupWindow]]] = {}
     for row in rows:
         by_name.setdefault(names[row.line], {}).setdefault(row.line, []).append(row)
     return [
-        _summary(name, rows_of, steps, carried.get(name, []))
-        for name, rows_of in sorted(by_name.items(), key=lambda item: (_is_other(item[1]), -_exposed(item[1]), item[0]))
+        _build_summary(name, rows_of, steps, carried.get(name, []))
+        for name, rows_of in sorted(by_name.items(), key=lambda item: (_is_other(item[1]), -_sum_ns(item[1]), item[0]))
     ]
 
 
@@ -305,11 +305,11 @@ def _is_other(rows_of: Mapping[Line, Sequence[GroupWindow]]) -> int:
     return 0 if first.role else 1 + (first.group == NO_GROUP)
 
 
-def _exposed(rows_of: Mapping[Line, Sequence[GroupWindow]]) -> int:
+def _sum_ns(rows_of: Mapping[Line, Sequence[GroupWindow]]) -> int:
     return sum(row.exposed_ns for rows in rows_of.values() for row in rows)
 
 
-def _summary(
+def _build_summary(
     name: str, rows_of: Mapping[Line, Sequence[GroupWindow]], steps: Mapping[int, int], carried: list[str]
 ) -> GroupSummary:
     line = next(iter(rows_of))
@@ -318,23 +318,23 @@ def _summary(
         OneGroup(
             one.group,
             list(one.ranks),
-            **{measure: spread.median or 0.0 for measure, spread in _measures(own, steps).items()},
+            **{measure: spread.median or 0.0 for measure, spread in _measure_spreads(own, steps).items()},
         )
-        for one, own in sorted(rows_of.items(), key=lambda item: _alike(item[0]))
+        for one, own in sorted(rows_of.items(), key=lambda item: _order_alike(item[0]))
     ]
-    measures = _measures(rows, steps)
+    measures = _measure_spreads(rows, steps)
     return GroupSummary(
         name, line.description or None, line.role or None, groups if line.role else [], carried, measures
     )
 
 
-def _measures(rows: Sequence[GroupWindow], steps: Mapping[int, int]) -> dict[str, Spread]:
+def _measure_spreads(rows: Sequence[GroupWindow], steps: Mapping[int, int]) -> dict[str, Spread]:
     """Return spreads over the steps of the ranks that have rows; where they have none, no time."""
     absent = sum(steps[rank] for rank in {row.rank for row in rows}) - len({(row.rank, row.step) for row in rows})
     return spreads({name: np.r_[values, np.zeros(absent)] for name, values in row_columns(rows, OF_GROUPS).items()})
 
 
-def _purposes(exchanged: Exchange, names: Mapping[Line, str]) -> dict[str, list[str]]:
+def _list_purposes(exchanged: Exchange, names: Mapping[Line, str]) -> dict[str, list[str]]:
     """Return what each line of a summary carries, the longest first: as the collectives' table says it."""
     matching = exchanged.matching
     table, lines = matching.table, lines_of(matching.table)

@@ -108,12 +108,12 @@ def clocks(run: RunSummary, matching: Matching) -> Clocks:
     by_rank: dict[RankNumber, RankClock] = {}
     for reference in ranks:
         if reference not in by_rank:
-            by_rank |= _reached(reference, shared, len(ranks) - len(by_rank))
+            by_rank |= _reach_ranks(reference, shared, len(ranks) - len(by_rank))
     of_host = hosts(run.manifest, run.ranks)
-    return Clocks(ranks[0], _shifted(dict(sorted(by_rank.items())), of_host), of_host)
+    return Clocks(ranks[0], _shift_clocks(dict(sorted(by_rank.items())), of_host), of_host)
 
 
-def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, RankClock]:
+def _reach_ranks(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumber, RankClock]:
     """Return the clocks of all ranks that share collectives with one, directly or by way of others."""
     reached = {reference: RankClock(0, 0, 0, reference)}
     queue = deque([reference])
@@ -121,12 +121,12 @@ def _reached(reference: RankNumber, shared: _Shared, most: int) -> dict[RankNumb
         rank = queue.popleft()
         for other, direct in shared.clocks_against(rank).items():
             if other not in reached:
-                reached[other] = _led(reached[rank], direct)
+                reached[other] = _chain_clocks(reached[rank], direct)
                 queue.append(other)
     return reached
 
 
-def _led(before: RankClock, direct: RankClock) -> RankClock:
+def _chain_clocks(before: RankClock, direct: RankClock) -> RankClock:
     return RankClock(
         before.offset_ns + direct.offset_ns,
         before.spread_ns + direct.spread_ns,
@@ -135,7 +135,7 @@ def _led(before: RankClock, direct: RankClock) -> RankClock:
     )
 
 
-def _shifted(clocks: dict[RankNumber, RankClock], hosts: dict[RankNumber, str]) -> dict[RankNumber, RankClock]:
+def _shift_clocks(clocks: dict[RankNumber, RankClock], hosts: dict[RankNumber, str]) -> dict[RankNumber, RankClock]:
     """Return the clocks with what is taken off each: a host's ranks have one clock, and one shift."""
     of_host: dict[tuple[RankNumber, str | int], list[RankNumber]] = {}
     for rank, clock in clocks.items():
@@ -152,7 +152,7 @@ def _shifted(clocks: dict[RankNumber, RankClock], hosts: dict[RankNumber, str]) 
 
 def _shift_ns(clocks: list[RankClock]) -> int:
     """Return the median offset of a host's ranks, if it exceeds their spreads and the transfers it comes from."""
-    offset_ns, _ = _middle([clock.offset_ns for clock in clocks])
+    offset_ns, _ = _find_middle([clock.offset_ns for clock in clocks])
     doubt_ns = max(max(clock.spread_ns, clock.shortest_transfer_ns) for clock in clocks)
     return offset_ns if abs(offset_ns) > doubt_ns else 0
 
@@ -186,12 +186,12 @@ class _Shared:
 
     def _clock(self, rows: Int64, end_ns: Int64) -> RankClock:
         later = self._end_ns[rows] - end_ns
-        median_ns, spread_ns = _middle(later.tolist())
+        median_ns, spread_ns = _find_middle(later.tolist())
         shortest = int(self._shortest[self._number[rows]].min())
         return RankClock(median_ns, spread_ns, shortest, RankNumber(-1))
 
 
-def _middle(values: Sequence[int]) -> tuple[int, int]:
+def _find_middle(values: Sequence[int]) -> tuple[int, int]:
     """Return median and interquartile range, also where float64 tells no values apart: a clock may lack its epoch."""
     low, median, high = quartiles(np.array([value - values[0] for value in values]))
     return values[0] + round(median), round(high - low)

@@ -84,7 +84,7 @@ class Grouping:
         """
         group, place = np.full(len(rank), -1, dtype=np.int64), np.full(len(rank), -1, dtype=np.int64)
         rows = np.flatnonzero(is_known)
-        library, libraries = _libraries(kernels)
+        library, libraries = _find_libraries(kernels)
         facts = np.stack([rank[rows], device[rows], call[rows], library[kernel[rows]]])
         alike = distinct(*facts)
         unlike, which = alike.lines, alike.index
@@ -224,7 +224,7 @@ class _Library:
     size: int
 
 
-def _libraries(kernels: Sequence[str]) -> tuple[Int64, list[_Library]]:
+def _find_libraries(kernels: Sequence[str]) -> tuple[Int64, list[_Library]]:
     """Return for each kernel's name an index of distinct libraries' kernels."""
     each = [_Library(library_kernel(name), ranks_in_name(name)) for name in kernels]
     codes = {library: code for code, library in enumerate(dict.fromkeys(each))}
@@ -244,12 +244,15 @@ def _all_configured(run: RunSummary) -> dict[RankNumber, dict[str, Group]]:
     for summary in run.ranks:
         # Thousands of ranks list one another: most of them as the rank before does.
         if listed is None or summary.header.distributed.get("pg_config") != listed:
-            listed, configured = summary.header.distributed.get("pg_config"), _configured(summary.header.distributed)
+            listed, configured = (
+                summary.header.distributed.get("pg_config"),
+                _read_groups(summary.header.distributed),
+            )
         by_rank[summary.rank] = configured
     return by_rank
 
 
-def _configured(distributed: dict[str, Any]) -> dict[str, Group]:
+def _read_groups(distributed: dict[str, Any]) -> dict[str, Group]:
     """Return the groups of more than one rank that a trace's header lists, by name."""
     listed = distributed.get("pg_config")
     groups = {}

@@ -119,11 +119,11 @@ def match_run(run: RunSummary) -> Matching:
     clocks = Offsets(hosts(run.manifest, run.ranks))
     # A recording opens every rank's window at one step; a manifest written by hand says nothing of a profiler.
     opened_together = run.manifest is not None and bool(run.manifest.profiler)
-    matches: list[_GroupMatch] = [_copies(table)]
+    matches: list[_GroupMatch] = [_GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])]
     for code in _by_evidence(table):
         matches.append(_of_group(table, code, clocks, why, opened_together))
     renumbered_by = clocks.renumbered_by()
-    instances = _joined(table, matches, _common_steps(table, renumbered_by))
+    instances = _join_instances(table, matches, _common_steps(table, renumbered_by))
     instance = np.full(len(table), -1, dtype=np.int64)
     instance[instances.members] = instances.of_member
     return Matching(table, instances, instance, why, renumbered_by)
@@ -145,26 +145,21 @@ def _by_evidence(table: KernelTable) -> list[int]:
     return order
 
 
-def _copies(table: KernelTable) -> _GroupMatch:
-    """Match each copy between two devices: a message whose two members share one row."""
-    return _GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])
-
-
 def _of_group(
     table: KernelTable, code: int, clocks: Offsets, why: dict[int, str], opened_together: bool
 ) -> _GroupMatch:
     """Align every member with one of them; instances are where all are aligned."""
     key, rows = table.groups[code], table.rows_of(code)
-    signature, compatible = _signatures(table, rows)
-    complete, sure = _complete(table.place[rows], table.step[rows], signature)
+    signature, compatible = _encode_signatures(table, rows)
+    complete, sure = _is_complete(table.place[rows], table.step[rows], signature)
     places = _by_place(table, rows, len(key.members))
     sure = complete if opened_together else sure
     facts = _RowFacts(signature, complete, sure, opened_together, _nobody_lacks(signature, places))
-    sides = _sides(table, key, rows, facts, places)
+    sides = _divide_sides(table, key, rows, facts, places)
     partner, offsets, unclear = align(clocks, sides, compatible)
     for place, is_unclear, partners in zip(sides.others.tolist(), unclear, partner, strict=True):
         if (partners < 0).any() or len(partners) < len(sides.rows[place]):
-            for row, reason in _reasons(table, key, sides, place, partners):
+            for row, reason in _explain(table, key, sides, place, partners):
                 why.setdefault(row, AMBIGUOUS if is_unclear else reason)
     lines = np.insert(partner, sides.reference, np.arange(len(sides.rows[sides.reference])), axis=0).T
     lines = lines[(lines >= 0).all(axis=1)]
@@ -197,7 +192,7 @@ def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
     return np.split(order, np.searchsorted(table.place[rows][order], np.arange(1, members)))
 
 
-def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: Sequence[Int64]) -> Sides:
+def _divide_sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: Sequence[Int64]) -> Sides:
     indices = np.concatenate(places)
     mine, count = rows[indices], np.array([len(place) for place in places])
     kernels = Kernels(
@@ -222,7 +217,7 @@ def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: 
     )
 
 
-def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
+def _encode_signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
     """Return what is known about each row as a code, and which codes may be one collective."""
     facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
     alike = distinct(*facts)
@@ -233,7 +228,7 @@ def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
     return code, compatible
 
 
-def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
+def _is_complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
     """Whether a row's signature occurs as often in its step, on its member, as anywhere in the group.
 
     And whether that is so in enough steps and members for the number to be the true one.
@@ -248,17 +243,17 @@ def _complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mask]:
     return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
 
 
-def _reasons(table: KernelTable, key: Key, sides: Sides, place: int, partner: Int64) -> Iterator[tuple[int, str]]:
+def _explain(table: KernelTable, key: Key, sides: Sides, place: int, partner: Int64) -> Iterator[tuple[int, str]]:
     """Yield every row that the reference or another member has alone, and why that is so."""
     ours, theirs = partner >= 0, np.zeros(len(sides.rows[place]), dtype=bool)
     theirs[partner[ours]] = True
     for holder, other, matched in ((sides.reference, place, ours), (place, sides.reference, theirs)):
         member = key.members[other]
         who = f"rank {member.rank}" if table.is_alone_in_file(member) else f"device {member.device}"
-        yield from zip(sides.rows[holder][~matched].tolist(), _words(who, matched), strict=True)
+        yield from zip(sides.rows[holder][~matched].tolist(), _explain_rows(who, matched), strict=True)
 
 
-def _words(who: str, matched: Mask) -> list[str]:
+def _explain_rows(who: str, matched: Mask) -> list[str]:
     """Return why each row without a partner has none: ahead of all that have one, and after them, `who` was absent."""
     if not matched.any():
         return [f"{who} has no kernel for it"] * len(matched)
@@ -327,7 +322,7 @@ def _common_steps(table: KernelTable, renumbered_by: Mapping[int, int]) -> tuple
     return step, window
 
 
-def _joined(table: KernelTable, matches: Sequence[_GroupMatch], steps: tuple[Int64, Int64]) -> Instances:
+def _join_instances(table: KernelTable, matches: Sequence[_GroupMatch], steps: tuple[Int64, Int64]) -> Instances:
     """Join all groups' instances, by the start of their earliest member; `steps` are step and window of each row."""
     step, window = steps
     lines = [line for part in matches for line in part.rows]
@@ -335,7 +330,7 @@ def _joined(table: KernelTable, matches: Sequence[_GroupMatch], steps: tuple[Int
     begun = np.array([table.start_ns[line].min() for line in lines], dtype=np.int64)
     order = np.argsort(begun, kind="stable")
     lines, group = [lines[index] for index in order.tolist()], group[order]
-    facts = [_facts(table, line) for line in lines]
+    facts = [_choose_facts(table, line) for line in lines]
     size = np.array([len(line) for line in lines], dtype=np.int64)
     return Instances(
         kind=np.array([kind for kind, _ in facts], dtype=np.int8),
@@ -349,7 +344,7 @@ def _joined(table: KernelTable, matches: Sequence[_GroupMatch], steps: tuple[Int
     )
 
 
-def _facts(table: KernelTable, line: Int64) -> tuple[int, Call | None]:
+def _choose_facts(table: KernelTable, line: Int64) -> tuple[int, Call | None]:
     """Return an instance's kind and call: what any member says, among several the one that says most."""
     calls = [call for call in _distinct_calls(table, line) if call is not None]
     best = max(calls, key=lambda call: call.elements, default=None)

@@ -113,7 +113,7 @@ class Exchange:
         """
         rows = self.rows_of(index, device)
         comm = self.run.measured[index].exposed.get(device, EMPTY)
-        return _divided(comm, self._moving_since[rows], self.matching.table.end_ns[rows], self.is_resolved[rows])
+        return _divide_exposed(comm, self._moving_since[rows], self.matching.table.end_ns[rows], self.is_resolved[rows])
 
     @property
     def hosts_ahead(self) -> set[RankNumber]:
@@ -186,7 +186,7 @@ class Exchange:
         start, since, end = (
             devices.moved(instants[rows], device) for instants in (table.start_ns, self._moving_since, table.end_ns)
         )
-        parts = _divided(comm, since, end, self.is_resolved[rows])
+        parts = _divide_exposed(comm, since, end, self.is_resolved[rows])
         lost = self.matching.instance[rows] < 0
         return parts.waiting, parts.transfer, parts.unresolved, union_of(start[lost], end[lost])
 
@@ -244,7 +244,7 @@ def _side_by_side(devices: Sequence[tuple[tuple[RankNumber, int], Int64]], rows:
         )
 
 
-def _divided(comm: Intervals, since: Int64, end: Int64, resolved: Mask) -> Exposed:
+def _divide_exposed(comm: Intervals, since: Int64, end: Int64, resolved: Mask) -> Exposed:
     """Divide exposed communication by when each of its kernels moved data, and whether that is known."""
     transfer = union_of(since[resolved], end[resolved]) & comm
     unresolved = (union_of(since[~resolved], end[~resolved]) & comm) - transfer

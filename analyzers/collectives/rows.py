@@ -34,10 +34,11 @@ def clock_row(exchange: Exchange) -> ClockRow:
 def collective_rows(exchange: Exchange, bucket_of: Mapping[int, int]) -> list[CollectiveRow]:
     """Return every instance, by start; `bucket_of` instances (by index) that reduce DDP's buckets."""
     instances, measured, order = exchange.matching.instances, exchange.transfers, exchange.order
-    of_instance = _members(exchange)
+    of_instance = _build_members(exchange)
     members = [of_instance[number] for number in order.tolist()]
     groups = [
-        _group(exchange, group, listed) for group, listed in zip(instances.group[order].tolist(), members, strict=True)
+        _group_of(exchange, group, listed)
+        for group, listed in zip(instances.group[order].tolist(), members, strict=True)
     ]
     calls = [instances.call[number] for number in order.tolist()]
     busbw_gbps, size = measured.busbw_gbps[order], measured.group_size[order]
@@ -66,7 +67,7 @@ def collective_rows(exchange: Exchange, bucket_of: Mapping[int, int]) -> list[Co
     )
 
 
-def _members(exchange: Exchange) -> list[list[MemberRow]]:
+def _build_members(exchange: Exchange) -> list[list[MemberRow]]:
     """Return each instance's members; a copy's two devices share its one row."""
     instances, table, measured = exchange.matching.instances, exchange.matching.table, exchange.transfers
     entry = np.repeat(np.arange(len(instances.members)), 1 + (table.peer[instances.members] != UNKNOWN))
@@ -83,7 +84,7 @@ def _members(exchange: Exchange) -> list[list[MemberRow]]:
     return [rows[begin:end] for begin, end in pairwise(np.searchsorted(entry, instances.first).tolist())]
 
 
-def _group(exchange: Exchange, group: int, members: list[MemberRow]) -> tuple[list[int], str]:
+def _group_of(exchange: Exchange, group: int, members: list[MemberRow]) -> tuple[list[int], str]:
     """Return ranks and name of a group; for a copy the rank whose devices it joins."""
     if group < 0:
         return sorted({member.rank for member in members}), ""
@@ -141,7 +142,7 @@ def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
 def bandwidth_rows(exchange: Exchange) -> list[BandwidthRow]:
     """Return instances by kind, group, size and purpose."""
     table = bandwidth(exchange.matching, exchange.transfers, exchange.peak_gbps)
-    groups = [_group(exchange, group, []) for group in table.group.tolist()]
+    groups = [_group_of(exchange, group, []) for group in table.group.tolist()]
     return typed_rows(
         BandwidthRow,
         table,

@@ -100,7 +100,7 @@ def table_of(run: RunSummary) -> KernelTable:
     parts = [measured.communication for measured in run.measured]
     ranks = [summary.rank for summary in run.ranks]
     codes: dict[Call, int] = {}
-    call = np.concatenate([_recoded(part, codes) for part in parts])
+    call = np.concatenate([_recode_calls(part, codes) for part in parts])
     calls = tuple(codes)
 
     def column(name: str) -> Int64:
@@ -109,17 +109,17 @@ def table_of(run: RunSummary) -> KernelTable:
     rank = np.repeat(ranks, [len(part) for part in parts])
     kernels = {name: code for code, name in enumerate(dict.fromkeys(name for part in parts for name in part.names))}
     kernel = np.concatenate([np.array([*map(kernels.get, part.names)], dtype=np.int64)[part.name] for part in parts])
-    family = np.concatenate([_families(part) for part in parts])
+    family = np.concatenate([_find_kinds(part) for part in parts])
     is_copy = np.concatenate([part.is_copy for part in parts])
-    said_kind, elements, dtype = (_looked_up(call, fact) for fact in _call_facts(calls))
+    said_kind, elements, dtype = (np.array([*fact, UNKNOWN], dtype=np.int64)[call] for fact in _call_facts(calls))
     grouping = Grouping(run, calls)
     device = column("device")
     # Between whom a message goes only its call says.
     is_known = ~is_copy & ((call >= 0) | (column("kind") != Collective.SEND_RECV))
     group, place = grouping.assign(rank, device, call, kernel, [*kernels], is_known)
-    heads = _heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
+    heads = _find_heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
     group[heads[0]], place[heads[0]] = group[heads[1]], place[heads[1]]
-    communicator, communicators = _communicators(grouping, rank, call, np.where(is_copy, UNKNOWN, group))
+    communicator, communicators = _find_communicators(grouping, rank, call, np.where(is_copy, UNKNOWN, group))
     return KernelTable(
         rank=rank,
         device=device,
@@ -142,7 +142,7 @@ def table_of(run: RunSummary) -> KernelTable:
     )
 
 
-def _communicators(
+def _find_communicators(
     grouping: Grouping, rank: Int64, call: Int64, group: Int64
 ) -> tuple[Int64, tuple[Communicator, ...]]:
     """Return each row's process group, and these: that of its sequence, else the one that its call names."""
@@ -157,7 +157,7 @@ def _communicators(
     return np.where(of_key >= 0, of_key, of_call), tuple(codes)
 
 
-def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64, Int64]:
+def _find_heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64, Int64]:
     """Return rows before a rank's first step with unknown group, and the rows in a step that they take it from.
 
     The step's last kernels must be of the same kinds in the same order, and the rank's steps all alike. Messages are
@@ -181,13 +181,13 @@ def _heads(rank: Int64, step: Int64, family: Int64, group: Int64) -> tuple[Int64
     return heads[0], heads[1]
 
 
-def _recoded(part: Communication, codes: dict[Call, int]) -> Int64:
+def _recode_calls(part: Communication, codes: dict[Call, int]) -> Int64:
     """Return a rank's call codes as codes of the run."""
     table = np.array([*(codes.setdefault(call, len(codes)) for call in part.calls), UNKNOWN], dtype=np.int64)
     return table[part.call]
 
 
-def _families(part: Communication) -> Int64:
+def _find_kinds(part: Communication) -> Int64:
     return np.array([kind_of_kernel(name) for name in part.names], dtype=np.int64)[part.name]
 
 
@@ -212,7 +212,3 @@ def _is_even(call: Call) -> bool:
     if call.kind == Collective.ALL_TO_ALL:
         return not call.split_in and not call.split_out and call.is_even
     return call.kind not in UNEVEN_MEMBERS or bool(call.sent_to) != bool(call.received_from)
-
-
-def _looked_up(call: Int64, facts: list[int]) -> Int64:
-    return np.array([*facts, UNKNOWN], dtype=np.int64)[call]

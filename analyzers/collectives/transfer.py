@@ -51,10 +51,10 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
     shift = clock.shift_ns(table.rank[rows])
     start, end = table.start_ns[rows] - shift, table.end_ns[rows] - shift
     one_way = ~matching.synchronizes
-    shared = clock.are_shared(matching, _over(np.minimum, end - start, instances.first))
-    wait, waits_for, transfer = divided(start, end, instances.first, shared, one_way)
+    shared = clock.are_shared(matching, _fold_members(np.minimum, end - start, instances.first))
+    wait, waits_for, transfer = divide(start, end, instances.first, shared, one_way)
     lone = instances.partial & (np.diff(instances.first) == 1)
-    nbytes, factor, size = _sizes(matching)
+    nbytes, factor, size = _find_sizes(matching)
     measurable = (transfer > 0) & (nbytes >= 0) & ~instances.partial
     algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=measurable)
     return Transfers(
@@ -71,22 +71,22 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
     )
 
 
-def divided(start: Int64, end: Int64, first: Int64, shared: Mask, one_way: Mask) -> tuple[Int64, Int64, Int64]:
+def divide(start: Int64, end: Int64, first: Int64, shared: Mask, one_way: Mask) -> tuple[Int64, Int64, Int64]:
     """Divide members [start, end), instance k's at `first[k]:first[k + 1]`, into waiting and what is left of each.
 
     Returns for each member its wait and the entry of the member that it waited for, and for each instance its transfer.
     """
     number, dur = np.repeat(np.arange(len(first) - 1), np.diff(first)), end - start
-    longer = dur - _over(np.minimum, dur, first)[number]
+    longer = dur - _fold_members(np.minimum, dur, first)[number]
     last = _latest_before_end(start, end, number)
     by_starts = start[last] - start
     by_starts = np.where(one_way[number], np.minimum(by_starts, longer), by_starts)
     wait = np.where(shared[number], by_starts, longer)
     waits_for = np.where(shared[number], last, _least_waiting(wait, start, number))
-    return wait, waits_for, _over(np.maximum, dur - wait, first)
+    return wait, waits_for, _fold_members(np.maximum, dur - wait, first)
 
 
-def _over(fold: np.ufunc, values: Int64, first: Int64) -> Int64:
+def _fold_members(fold: np.ufunc, values: Int64, first: Int64) -> Int64:
     return fold.reduceat(values, first[:-1]) if len(first) > 1 else np.zeros(0, dtype=np.int64)
 
 
@@ -114,17 +114,17 @@ def _least_waiting(wait: Int64, start: Int64, number: Int64) -> Int64:
     return least[number]
 
 
-def _sizes(matching: Matching) -> tuple[Int64, NDArray[np.float64], Int64]:
+def _find_sizes(matching: Matching) -> tuple[Int64, NDArray[np.float64], Int64]:
     """Return bytes, bus factor (NaN for a kind that has none) and group size for every instance."""
     count = len(matching.instances)
     nbytes, size = np.full(count, UNKNOWN, dtype=np.int64), np.full(count, 2, dtype=np.int64)
     factor = np.ones(count)
     for number in range(count):
-        nbytes[number], factor[number], size[number] = _size(matching, number)
+        nbytes[number], factor[number], size[number] = _find_size(matching, number)
     return nbytes, factor, size
 
 
-def _size(matching: Matching, number: int) -> tuple[int, float, int]:
+def _find_size(matching: Matching, number: int) -> tuple[int, float, int]:
     instances = matching.instances
     group, call, kind = int(instances.group[number]), instances.call[number], Collective(int(instances.kind[number]))
     rows = instances.members[instances.first[number] : instances.first[number + 1]]
@@ -133,12 +133,12 @@ def _size(matching: Matching, number: int) -> tuple[int, float, int]:
         return int(matching.table.nbytes[rows[0]]), 1.0 if kind == Collective.SEND_RECV else np.nan, 2
     size = matching.table.groups[group].size
     if kind == Collective.ALL_TO_ALL and not all(call.is_even for call in map(matching.table.call_of, rows) if call):
-        return _uneven(matching, rows), 1.0, size
+        return _find_uneven_bytes(matching, rows), 1.0, size
     factor = bus_factor(kind.label, size) if kind.label in KINDS else np.nan
     return call.nbytes_among(size) if call is not None else UNKNOWN, factor, size
 
 
-def _uneven(matching: Matching, rows: Int64) -> int:
+def _find_uneven_bytes(matching: Matching, rows: Int64) -> int:
     """Return an uneven all-to-all's bytes: the most that any rank exchanges with others; -1 without splits."""
     table = matching.table
     moved = [UNKNOWN]

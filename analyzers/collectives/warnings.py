@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from analyzers.collectives.bandwidth import unsized
+from analyzers.collectives.bandwidth import find_unsized
 from analyzers.collectives.measured import Exchange
 from analyzers.notices import Code, Notice
 from analyzers.rank import Purpose
@@ -137,7 +137,7 @@ def _traffic_warnings(exchange: Exchange) -> list[Notice]:
     messages = [
         f"traffic.{purpose.label} is not known: no trace gives the bytes of {unknown} of its {count} collectives, "
         f"counted on each rank ({', '.join(kinds)}{splits if 'all_to_all' in kinds else ''})"
-        for purpose, (unknown, count, kinds) in unsized(exchange.matching, exchange.transfers).items()
+        for purpose, (unknown, count, kinds) in find_unsized(exchange.matching, exchange.transfers).items()
     ]
     return [Notice(Code.TRAFFIC_IS_NULL, message) for message in messages]
 

@@ -264,16 +264,12 @@ def _groups(rows: Sequence[CollectiveRow]) -> dict[GroupKey, list[CollectiveRow]
 
 
 def _differences(a: RunFacts, b: RunFacts) -> list[Difference]:
-    settings = [{name: _in_words(getattr(run, name)) for name in SETTINGS} | _versions(run) for run in (a, b)]
+    settings = [{name: _in_words(getattr(run, name)) for name in SETTINGS} | dict(run.versions) for run in (a, b)]
     for run_settings, run in zip(settings, (a, b), strict=True):
         run_settings["transport"] = run.links.transport
     names = dict.fromkeys([*settings[0], *settings[1]])
     compared = [Difference(name, settings[0].get(name), settings[1].get(name)) for name in names]
     return [difference for difference in compared if difference.a != difference.b]
-
-
-def _versions(run: RunFacts) -> dict[str, str | None]:
-    return dict(run.versions)
 
 
 def _in_words(value: object) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -19,9 +20,9 @@ from analyzers.comparison.scaling_document import (
     DEFINITIONS,
     SCALING_SCHEMA,
     CellRow,
+    CellStep,
     Ratio,
     Scaling,
-    StepTime,
     StrongRow,
     Subtraction,
     WeakRow,
@@ -31,6 +32,7 @@ from analyzers.errors import AnalysisError
 from analyzers.notices import Code, Notice
 from analyzers.rank import RunSummary, summarize
 from analyzers.run import HIGH_DISTORTION, SINGLE, Cell, Sweep, cell_folder, read_sweep
+from analyzers.texts import AND_MORE, listed
 
 # Why a cell that is not done has no figures, where its sweep.json does not say.
 NOT_DONE = {
@@ -42,7 +44,7 @@ NOT_DONE = {
 # What a study says of its cells' run.json.
 ABOUT_RUN_JSON = (Code.RUN_JSON_UNREADABLE, Code.BUCKETS_LEFT_ASIDE)
 # How many cells a warning names.
-NAMED = 6
+_named = partial(listed, most=6, rest=AND_MORE)
 
 
 def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) -> Scaling:
@@ -84,8 +86,8 @@ class _Pair:
 
     cell: CellRow
     baseline: CellRow
-    one: StepTime
-    many: StepTime
+    one: CellStep
+    many: CellStep
     one_ns: float
     many_ns: float
 
@@ -265,8 +267,3 @@ def _epoch_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
         yield Notice(Code.EPOCH_IS_ASSUMED, text)
     if any(cell.epochs and cell.epoch is not None and cell.epoch.is_synthetic for cell in cells):
         yield Notice(Code.ACCURACY_MEANS_NOTHING, DEFINITIONS["accuracy"])
-
-
-def _named(names: Sequence[str]) -> str:
-    """List a few names, and how many more there are."""
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

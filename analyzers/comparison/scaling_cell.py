@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, EpochTime, StepTime
+from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, CellStep, EpochTime
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
 from analyzers.reporting import GRADIENTS, Report, Window, gradient_bandwidth, report
 from analyzers.run import LONGEST_NS, SINGLE, Cell, Control, Controls, Dataset, Epoch, Manifest
@@ -98,37 +98,37 @@ def _data(manifest: Manifest) -> str:
     return "synthetic" if manifest.settings.get("data", "synthetic") == "synthetic" else "from disk"
 
 
-def step_time(controls: Controls, summarized: Report) -> StepTime:
+def step_time(controls: Controls, summarized: Report) -> CellStep:
     """Return a step without the profiler; under it, where there was no such step."""
     unprofiled = control_time(controls.unprofiled)
     return unprofiled if unprofiled.median_ns else _window_time(summarized.windows)
 
 
-def control_time(control: Control | None) -> StepTime:
+def control_time(control: Control | None) -> CellStep:
     """Return a control as a step's time."""
     if control is None or control.median_ns is None:
-        return StepTime()
+        return CellStep()
     return _time(control.median_ns, control.interval_ns, UNPROFILED)
 
 
-def _window_time(windows: Sequence[Window]) -> StepTime:
+def _window_time(windows: Sequence[Window]) -> CellStep:
     """Return windows under the profiler as a step's time: one block of steps, a window each on every device."""
     spans: dict[int, list[int]] = {}
     for window in windows:
         if window.span_ns > 0:
             spans.setdefault(window.step, []).append(window.span_ns)
     if not spans:
-        return StepTime()
+        return CellStep()
     steps = np.full((len(spans), max(map(len, spans.values()))), np.nan)
     for row, step_spans in enumerate(spans.values()):
         steps[row, : len(step_spans)] = step_spans
     return _time(float(np.nanmedian(steps)), median_interval([steps]), PROFILED)
 
 
-def _time(median_ns: float, limits: Limits | None, source: str) -> StepTime:
+def _time(median_ns: float, limits: Limits | None, source: str) -> CellStep:
     low, high = limits or (None, None)
     spread = (limits[1] - limits[0]) / median_ns if limits is not None else None
-    return StepTime(median_ns, low, high, spread, source, _is_uncertain(median_ns, limits))
+    return CellStep(median_ns, low, high, spread, source, _is_uncertain(median_ns, limits))
 
 
 def _is_uncertain(value: float, limits: Limits | None) -> bool:
@@ -136,7 +136,7 @@ def _is_uncertain(value: float, limits: Limits | None) -> bool:
     return limits is None or limits[1] - limits[0] > WIDE * value
 
 
-def epoch_time(manifest: Manifest, global_batch: int, step: StepTime) -> EpochTime:
+def epoch_time(manifest: Manifest, global_batch: int, step: CellStep) -> EpochTime:
     """Return an epoch's time: its steps, the last one with what is left; and whole epochs where some were timed."""
     dataset = manifest.dataset if manifest.dataset and manifest.dataset.samples > 0 else ASSUMED
     steps = -(-dataset.samples // global_batch)

@@ -43,7 +43,7 @@ DEFINITIONS = {
     "compute hides: waiting for other ranks, and transfer.",
     "subtraction": "what is computed without a trace, T_N(b) - T_1(b) (weak) or T_N(B/N) - T_1(B) / N (strong), shown "
     "beside the exposed communication that was measured (the mean over windows, since ranks wait for one another in "
-    "turn) and used for nothing else. It cannot tell communication from packing, contention, a busier host, or noise; "
+    "turn) and used for nothing else. It cannot tell communication from packing, contention, a busier CPU, or noise; "
     "it can be negative. T is timed without the profiler, exposed communication under it: where the profiler stretches "
     "steps, part of what was measured is the profiler's.",
     "bandwidth": "bus bandwidth of the gradients' collectives: in each step, bytes x the ring's factor over transfer "
@@ -56,7 +56,7 @@ DEFINITIONS = {
 }
 
 
-class StepTime(msgspec.Struct, frozen=True):
+class CellStep(msgspec.Struct, frozen=True):
     """One step's time with its 95 % interval, ns; `source` is `unprofiled` or `profiled`, null where there is none.
 
     `spread` is the interval's width over the median; beyond 5 %, or where it is not known, the median is `uncertain`.
@@ -111,7 +111,7 @@ class CellRow(msgspec.Struct, frozen=True):
     devices: list[str] = []
     on_cpu: bool = False
     missing_ranks: int = 0
-    step: StepTime = StepTime()
+    step: CellStep = CellStep()
     blocks_ns: list[float] = []
     distortion: float | None = None
     distortion_uncertain: bool = False
@@ -245,7 +245,7 @@ def _cell(row: CellRow) -> dict[str, Any]:
     columns: dict[str, Any] = {
         **{name: getattr(row, name) for name in ("name", "strategy", "gpus", "batch", "global_batch", "accumulation")},
         **{name: getattr(row, name) for name in ("state", "why")},
-        **{f"step_{name}": getattr(row.step, name) for name in StepTime.__struct_fields__},
+        **{f"step_{name}": getattr(row.step, name) for name in CellStep.__struct_fields__},
         "distortion": row.distortion,
         "distortion_uncertain": row.distortion_uncertain,
         **{f"epoch_{name}": getattr(epoch, name, None) for name in EpochTime.__struct_fields__},

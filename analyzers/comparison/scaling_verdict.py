@@ -18,7 +18,7 @@ _REMEDIES = {
     TRANSFER: "The links limit it: larger batch, compressed gradients, faster links",
     UNRESOLVED: "Record all ranks to tell why",
     COPY: "Copies are not hidden: look at what is copied",
-    IDLE: "The host limits it: larger batch, torch.compile, CUDA graphs",
+    IDLE: "The CPU limits it: larger batch, torch.compile, CUDA graphs",
 }
 
 

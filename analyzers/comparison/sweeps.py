@@ -16,7 +16,7 @@ STEP, WEAK, STRONG = "step_ns", "weak_efficiency", "strong_efficiency"
 MEASURES = (STEP, WEAK, STRONG)
 
 
-class _Rows(NamedTuple):
+class _CellRows(NamedTuple):
     """A cell of one sweep, with its scaling."""
 
     cell: CellRow
@@ -48,12 +48,12 @@ def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
     return SweepComparison(SWEEPS_SCHEMA, a.name, b.name, _verdict(cells), Method(), warnings, cells)
 
 
-def _by_place(study: Scaling) -> dict[Place, _Rows]:
-    rows = map(_Rows, study.cells, study.weak, study.strong)
+def _by_place(study: Scaling) -> dict[Place, _CellRows]:
+    rows = map(_CellRows, study.cells, study.weak, study.strong)
     return {(cell_rows.cell.strategy, cell_rows.cell.gpus, cell_rows.cell.batch): cell_rows for cell_rows in rows}
 
 
-def _samples(study: Scaling, rows: _Rows | None, name: str) -> Samples:
+def _samples(study: Scaling, rows: _CellRows | None, name: str) -> Samples:
     """Return a cell's figure from one sweep; an efficiency's steps are the baseline's blocks over the cell's."""
     if rows is None:
         return NOTHING
@@ -73,7 +73,7 @@ def _blocks(cell: CellRow) -> list[float]:
     return [] if cell.step.is_profiled else cell.blocks_ns
 
 
-def _why(name: str, rows: _Rows | None) -> Iterator[str]:
+def _why(name: str, rows: _CellRows | None) -> Iterator[str]:
     """Yield why a cell in one sweep has no figures."""
     if rows is None:
         yield f"{name} has no such cell"
@@ -81,7 +81,7 @@ def _why(name: str, rows: _Rows | None) -> Iterator[str]:
         yield f"{name}: {rows.cell.why}"
 
 
-def _uneven(a: _Rows | None, b: _Rows | None) -> Iterator[str]:
+def _uneven(a: _CellRows | None, b: _CellRows | None) -> Iterator[str]:
     """Yield in what two cells in one place are not the same thing."""
     if a is None or b is None:
         return

@@ -18,7 +18,7 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.errors import NotAnalyzable
 from analyzers.hta.adapter import to_hta, versions
-from analyzers.hta.tables import Analysis, Figures, attempt, figures, one_rank, typical_step, why_no_path
+from analyzers.hta.tables import Analysis, attempt, figures, one_rank, typical_step, why_no_path
 from analyzers.run import RankTrace, Run
 
 # Start and end, weight, name, place, bound.
@@ -97,8 +97,9 @@ def path_tables(path: CriticalPath) -> Analysis:
     tables = (
         figures("bounds", "Critical path, by what bounds it", ("bound", *measures), bounds),
         figures("operators", "By operator and kernel", ("bound", "place", "name", *measures), names),
-        _unlisted(
-            figures("path", "Edge by edge", ("start_ns", "end_ns", "weight_ns", "bound", "place", "name"), edges)
+        replace(
+            figures("path", "Edge by edge", ("start_ns", "end_ns", "weight_ns", "bound", "place", "name"), edges),
+            listed=False,
         ),
     )
     facts = {"rank": path.rank, "step": path.step, "path_ns": total, "extent_ns": path.extent_ns}
@@ -108,10 +109,6 @@ def path_tables(path: CriticalPath) -> Analysis:
             "the path is longer than the time it covers: kernels that overlap on one stream follow one another"
         )
     return Analysis("critical-path", facts, tables, tuple(notes), versions())
-
-
-def _unlisted(table: Figures) -> Figures:
-    return replace(table, listed=False)
 
 
 def _path(analysis: Any, rank: RankTrace, step: int | None) -> CriticalPath:

@@ -16,6 +16,7 @@ from analyzers.json_documents import encoded
 from analyzers.rank import breakdown
 from analyzers.run import RankTrace, Run
 from analyzers.statistics import ratio
+from analyzers.texts import listed
 from analyzers.trace import Category
 from analyzers.units import NS_PER_US
 
@@ -144,7 +145,7 @@ def launches(run: Run, rank: int | None = None) -> Analysis:
 
     Raises NotAnalyzable, NotInstalled.
     """
-    chosen, notes = _able(run, rank, _launched_as_hta_knows)
+    chosen, notes = _able(run, rank, lambda rank: _known(rank, _LAUNCHES))
     analysis = to_hta(chosen)
     frames: dict[int, pd.DataFrame] = _attempt(
         "launch statistics", chosen, lambda: analysis.get_cuda_kernel_launch_stats(_numbers(chosen), visualize=False)
@@ -298,10 +299,6 @@ def _queued(rank: RankTrace) -> str | None:
     return _known(rank, _QUEUED)
 
 
-def _launched_as_hta_knows(rank: RankTrace) -> str | None:
-    return _known(rank, _LAUNCHES)
-
-
 def _known(rank: RankTrace, call_names: frozenset[str]) -> str | None:
     calls = calls_of_device(rank)
     return _launched(rank) or (
@@ -329,8 +326,7 @@ def _unknown_launches(run: Run) -> list[str]:
 
 
 def _listed(calls: Counter[str]) -> str:
-    named = ", ".join(f"{name} ({count})" for name, count in calls.most_common(_NAMED))
-    return named + (", ..." if len(calls) > _NAMED else "")
+    return listed([f"{name} ({count})" for name, count in calls.most_common()], _NAMED)
 
 
 def _numbers(run: Run) -> list[int]:
@@ -363,8 +359,4 @@ def _changes(name: str, title: str, differences: pd.DataFrame) -> Figures:
     order = ["Control_counts", "Test_counts", "diff_counts"]
     order += ["Control_total_duration", "Test_total_duration", "diff_duration"]
     columns = ("name", "calls", "other_calls", "more_calls", "time_ns", "other_time_ns", "more_ns")
-    return figures(name, title, columns, _with_index(differences[order]))
-
-
-def _with_index(frame: pd.DataFrame) -> Iterable[tuple[Any, ...]]:
-    return frame.itertuples(index=True, name=None)
+    return figures(name, title, columns, differences[order].itertuples(index=True, name=None))

@@ -1,20 +1,21 @@
 """DDP's buckets and the model's layers, and what hid their communication.
 
-`ddp_buckets` names buckets and verifies them by size, `bucket_columns` has the times of their reductions,
-`bucket_table` a row for each (ready, launched, queued, hidden); `layer_table` has a row for each layer and window,
+`ddp_buckets` names buckets and verifies them by size, `bucket_table` has the times of their reductions, and a row for
+each (ready, launched, queued, hidden); `layer_table` has a row for each layer and window,
 `line_columns` what is communicated besides buckets; the room `strategies` has what is of single strategies.
 
 Decisions: docs/dev/decisions/layers.md
 """
 
-from analyzers.layers.bucket_columns import BucketTimes, bucket_times
 from analyzers.layers.bucket_table import (
     BUCKET_MEASURES,
     BucketRow,
     BucketSummary,
+    BucketTimes,
     Layout,
     bucket_rows,
     bucket_summaries,
+    bucket_times,
     bucket_warnings,
     layout_of,
 )

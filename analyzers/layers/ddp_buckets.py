@@ -17,7 +17,7 @@ from math import prod
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64
-from analyzers.rank import Measured, RunSummary, Source, is_layer, layer_name
+from analyzers.rank import LayerSource, Measured, RunSummary, is_layer, layer_name
 from analyzers.ranks import RankIndex
 from analyzers.run import Manifest, Parameter
 from analyzers.trace import ROOT
@@ -113,7 +113,7 @@ def buckets(run: RunSummary) -> Buckets:
     layout = _layout(plan, passes, numbers, recorded if fits else ())
     named = _named(layout, recorded) if fits else {}
     operators = _operators(run)
-    if any(measured.work.source != Source.OPERATORS for measured in run.measured):
+    if any(measured.work.source != LayerSource.OPERATORS for measured in run.measured):
         by_layout = {traced: name for traced, name in named.items() if traced.shape is None or traced.line in operators}
         named = _named_by_module(manifest, run) | by_layout
     names = {traced: parameter.name for traced, parameter in named.items()}
@@ -331,7 +331,7 @@ def _operators(run: RunSummary) -> set[str]:
     """Return the operators' lines: those that only ranks without modules in their traces have."""
     lines: dict[bool, set[str]] = {True: set(), False: set()}
     for measured in run.measured:
-        lines[measured.work.source == Source.OPERATORS] |= {line.name for line in measured.work.lines}
+        lines[measured.work.source == LayerSource.OPERATORS] |= {line.name for line in measured.work.lines}
     return lines[True] - lines[False]
 
 

@@ -20,10 +20,21 @@ from analyzers.collectives import Exchange
 from analyzers.layers.ddp_buckets import Buckets, taken
 from analyzers.layers.strategies import PASSES
 from analyzers.notices import Code, Notice
-from analyzers.rank import Measured, OtherLine, Parts, Purpose, RunSummary, Source, device_label, is_layer, layer_name
+from analyzers.rank import (
+    LayerSource,
+    Measured,
+    OtherLine,
+    Parts,
+    Purpose,
+    RunSummary,
+    device_label,
+    is_layer,
+    layer_name,
+)
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import LISTED_RANKS, Manifest
 from analyzers.statistics import Spread, row_columns, spreads
+from analyzers.texts import listed
 from analyzers.trace import Collective, Module, itemsize
 
 # From this share of the backward on, what belongs to no layer is worth a warning.
@@ -159,7 +170,7 @@ def _gradients(windows: Windows, measured: Measured, buckets: Buckets, manifest:
         if window is None or pass_ > 0 or shape in received:
             continue
         module = lines[code]
-        if measured.work.source == Source.NODES:
+        if measured.work.source == LayerSource.NODES:
             module = Module(GRADIENTS, "gradients")  # of replicas together, which no layer stands for
         line = _line(window, buckets.layer(module.name), module.type)
         size = itemsizes.get(buckets.layer(module.name), itemsizes[""])
@@ -289,17 +300,17 @@ def _other_communication(windows: Windows, measured: Measured, buckets: Buckets,
 _MIXED = " on some ranks, on others "
 # Where layers come from, and what would bring the model's own modules.
 _NO_RANGES = {
-    Source.NODES: (
+    LayerSource.NODES: (
         "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, (replicas), and "
         "layers are autograd's nodes, numbered in the order of the forward",
         None,
     ),
-    Source.OPERATORS: (
+    LayerSource.OPERATORS: (
         "the trace{of} has no ranges of modules: layers are forward operators, one for each that owns "
         "parameters{names}",
         "for the model's modules profile with with_stack=True and with_modules=True, or record with tracer",
     ),
-    Source.FSDP: ("the trace{of} has no ranges of modules: layers are the modules that FSDP wraps", None),
+    LayerSource.FSDP: ("the trace{of} has no ranges of modules: layers are the modules that FSDP wraps", None),
 }
 
 
@@ -329,8 +340,7 @@ def layer_warnings(run: RunSummary, buckets: Buckets) -> list[Notice]:
 
 
 def _of(ranks: Sequence[int]) -> str:
-    listed = ", ".join(map(str, ranks[:LISTED_RANKS])) + (", ..." if len(ranks) > LISTED_RANKS else "")
-    return f" of rank {listed}"
+    return f" of rank {listed(ranks, LISTED_RANKS)}"
 
 
 def _is_lost(measured: Measured) -> bool:

@@ -18,7 +18,7 @@ from analyzers.prediction.answers import (
     Sharding,
     WhatIf,
     known_within,
-    micro_batches,
+    microbatches,
 )
 from analyzers.prediction.evidence import MeasuredFrom
 from analyzers.prediction.levelling import EVERY, LATE, Cause

@@ -97,7 +97,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to predict: every bucket cap (None: DDP's default) with every number of GPUs (none: the run's own).
 
     Besides, at the run's own settings: steps without a rank's lateness (a rank, `late` or `all`), with so much left of
-    hosts' time (None: 0.5 and 0 where hosts are the limit), and with gradients of so many micro-batches added up.
+    hosts' time (None: 0.5 and 0 where hosts are the limit), and with gradients of so many microbatches added up.
     """
 
     bucket_mb: Sequence[float | None] = ()
@@ -131,7 +131,7 @@ class Predicted(msgspec.Struct, frozen=True):
     own settings on these GPUs and links. Of `straggler`: `rank` (null: every rank is as the median of all) is as the
     others in what `cause` says; of `host`, `host_time` is what is left of its time; with 0 the step is as one CUDA
     graph. Of `fsdp`: `sharding` is what is changed of FSDP2 (null: nothing), and `buckets` what its reduce-scatters
-    reduce. Of `accumulation`: a step adds up gradients of `grad_accumulation` micro-batches, and gains over as many
+    reduce. Of `accumulation`: a step adds up gradients of `grad_accumulation` microbatches, and gains over as many
     steps of the run's own.
     """
 
@@ -250,9 +250,9 @@ def most_gained(scenarios: Sequence[Scenario]) -> Scenario:
     return max(scenarios, key=lambda each: each.gain_ns / (each.predicted_step_ns + each.gain_ns))
 
 
-def micro_batches(number: int) -> str:
-    """Write a number of micro-batches."""
-    return f"{number:,} micro-batch{'es' * (number > 1)}"
+def microbatches(number: int) -> str:
+    """Write a number of microbatches."""
+    return f"{number:,} microbatch{'es' * (number > 1)}"
 
 
 def would_take(scenario: Scenario) -> str:
@@ -262,7 +262,7 @@ def would_take(scenario: Scenario) -> str:
         what = f"with {scenario.sharding.words}" if scenario.sharding is not None else f"on {scenario.gpus:,} GPUs"
         what += " a step"
     elif scenario.grad_accumulation is not None:
-        what = f"{micro_batches(scenario.grad_accumulation)} in one step"
+        what = f"{microbatches(scenario.grad_accumulation)} in one step"
     elif scenario.cause is not None:
         what = f"with {'every rank as the median' if scenario.rank is None else f'rank {scenario.rank} as the others'}"
         what += f" in {IN_CAUSE[scenario.cause]} a step" if scenario.cause in IN_CAUSE else " a step"

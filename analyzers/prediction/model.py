@@ -23,7 +23,7 @@ class Scene:
     """Settings to predict; `bucket_mb` None is DDP's default, `recorded`: buckets as they were, whatever made them.
 
     `itemsize` is what travels of each element of a gradient, in bytes; None: as recorded. `bucket_views`: gradients are
-    views of their buckets; `accumulation` is of how many micro-batches a step adds up gradients. `level` takes away how
+    views of their buckets; `accumulation` is of how many microbatches a step adds up gradients. `level` takes away how
     much later a rank is than the others, `host_time` is what is left of hosts' time; with 0 the step is as one CUDA
     graph.
     """
@@ -180,11 +180,11 @@ class Model:
         return settled(steps, of_plan), self.profiler_ns + float(longer_ns)
 
     def _further_ns(self, steps: RecordedSteps, scene: Scene) -> Float64:
-        """Return what the micro-batches take that a step adds up gradients of beyond those of the recorded ones."""
+        """Return what the microbatches take that a step adds up gradients of beyond those of the recorded ones."""
         added = 0 if scene.accumulation is None else scene.accumulation - steps.passes
-        # Of what the profiler costs beyond hosts' lateness, each micro-batch has its part.
+        # Of what the profiler costs beyond hosts' lateness, each microbatch has its part.
         unprofiled = 1 - max(self.profiler_ns, 0.0) / float(np.median(self.steps.span_ns))
-        return added * steps.micro_batch_ns * unprofiled
+        return added * steps.microbatch_ns * unprofiled
 
     def _host_ns(self, steps: RecordedSteps, scene: Scene) -> float:
         """Return the least that a step takes for its slowest host, where it was timed or a scene changes hosts."""
@@ -192,7 +192,7 @@ class Model:
             host_ns = floor_ns(steps)
             # What synchronizes nothing takes its host no longer than such a step was measured to take.
             alone_ns = min(host_ns, self.nosync_ns or host_ns)
-            # As if the optimizer's part were done again for each micro-batch: an upper bound.
+            # As if the optimizer's part were done again for each microbatch: an upper bound.
             further = 0.0 if scene.accumulation is None else scene.accumulation / steps.passes - 1
             return (host_ns if scene.gpus > 1 else alone_ns) + further * alone_ns
         if not scene.changes_hosts:

@@ -276,7 +276,7 @@ class _Changing:
             yield self.scenario(replace(self._own(), host_time=left), Kind.HOST, host_time=left)
 
     def accumulations(self) -> Iterator[Scenario]:
-        """Yield the run with gradients of so many micro-batches added up in each step."""
+        """Yield the run with gradients of so many microbatches added up in each step."""
         for count in self.options.accumulations:
             scene = replace(self._own(), accumulation=count)
             yield self.scenario(scene, Kind.ACCUMULATION, grad_accumulation=count)

@@ -31,7 +31,7 @@ class RecordedSteps:
 
     `follows` says which steps begin where the one before them in these arrays ended. `own_host_ns` is what a step takes
     its host, waits for the device left out, `input_ns` how long the device waits for input; 0 where nothing tells.
-    `passes` is of how many micro-batches a step accumulates gradients.
+    `passes` is of how many microbatches a step accumulates gradients.
     """
 
     begin_ns: Float64
@@ -75,8 +75,8 @@ class RecordedSteps:
         return alone_ns
 
     @property
-    def micro_batch_ns(self) -> Float64:
-        """Return what forward and backward of one micro-batch take, without synchronization: ranks x steps.
+    def microbatch_ns(self) -> Float64:
+        """Return what forward and backward of one microbatch take, without synchronization: ranks x steps.
 
         Copies into buckets stay in it: gradients that are accumulated are added instead, as many and as large.
         """

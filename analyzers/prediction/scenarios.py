@@ -95,7 +95,7 @@ def _at(predictions: WhatIf, gpus: int) -> AtGpus:
 def against_own(scenario: Scenario, baseline: Baseline) -> float:
     """Return how much longer a scenario's step is than with the run's own settings, both predicted, as a share.
 
-    A step of more micro-batches is compared with as many of the run's own.
+    A step of more microbatches is compared with as many of the run's own.
     """
     if scenario.grad_accumulation is not None:
         return -scenario.gain_ns / (scenario.predicted_step_ns + scenario.gain_ns)

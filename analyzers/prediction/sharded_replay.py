@@ -104,7 +104,7 @@ class ShardedSteps:
         """
         ahead = {False: forward, True: backward}
         moved: dict[int, int] = {}  # what stands behind which op, or before it
-        passes = np.cumsum(np.diff(self.backward, prepend=False)).tolist()  # each micro-batch has its own
+        passes = np.cumsum(np.diff(self.backward, prepend=False)).tolist()  # each microbatch has its own
         for is_backward, wanted in ahead.items():
             if wanted is None:
                 continue

@@ -27,7 +27,7 @@ from analyzers.rank.columns import (
     profiler_steps,
 )
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
-from analyzers.rank.host import Source
+from analyzers.rank.host import LayerSource
 from analyzers.rank.idle import OTHERS, Cause, IdleTrack, Phase
 from analyzers.rank.parallelism import ActionKind, PipelineActions
 from analyzers.rank.sharded_schedule import Op, ShardedSchedule

@@ -83,7 +83,7 @@ def reductions(trace: RankTrace, attribution: Attribution, comm: Communication) 
         ready_ns=ready_at(trace, attribution, events.thread[calls], call_ns),
         launched_ns=call_ns if told else comm.launched_ns[kernels],
     )
-    return reduced, _gradients(trace, attribution, calls, passes, step)
+    return reduced, _find_gradients(trace, attribution, calls, passes, step)
 
 
 def ready_at(trace: RankTrace, attribution: Attribution, threads: Int64, instants_ns: Int64) -> Int64:
@@ -107,7 +107,7 @@ def ready_at(trace: RankTrace, attribution: Attribution, threads: Int64, instant
     return ready
 
 
-def _gradients(trace: RankTrace, attribution: Attribution, calls: Int64, passes: Int64, step: Int64) -> Gradients:
+def _find_gradients(trace: RankTrace, attribution: Attribution, calls: Int64, passes: Int64, step: Int64) -> Gradients:
     events = trace.events
     steps = profiler_steps(events)
     rows = attribution.gradient_row
@@ -116,7 +116,7 @@ def _gradients(trace: RankTrace, attribution: Attribution, calls: Int64, passes:
     inside = number != UNKNOWN
     rows, taken_ns, number, line = rows[inside], taken_ns[inside], number[inside], attribution.gradient_line[inside]
     pass_ = attribution.pass_at(taken_ns)
-    shape, shapes = _shapes(trace, attribution, rows)
+    shape, shapes = _find_shapes(trace, attribution, rows)
     following = np.searchsorted(events.start_ns[calls], taken_ns) if len(calls) else np.zeros(len(rows), dtype=np.int64)
     reduction = np.where(following < len(calls), following, UNKNOWN)
     same = (reduction >= 0) & (values_at(passes, reduction) == pass_) & (values_at(step, reduction) == number)
@@ -132,7 +132,7 @@ def _gradients(trace: RankTrace, attribution: Attribution, calls: Int64, passes:
     )
 
 
-def _shapes(trace: RankTrace, attribution: Attribution, rows: Int64) -> tuple[Int64, tuple[tuple[int, ...], ...]]:
+def _find_shapes(trace: RankTrace, attribution: Attribution, rows: Int64) -> tuple[Int64, tuple[tuple[int, ...], ...]]:
     """Return the shape that each gradient's node was given, as its operator inside says; -1 where none is recorded."""
     events = trace.events
     takers = np.flatnonzero((events.inputs >= 0) & events.named(ACCUMULATE))

@@ -38,7 +38,7 @@ class _Gaps:
         return apart
 
 
-def _gaps(busy: Intervals, start_ns: Int64, ends_ns: Int64) -> _Gaps:
+def _find_gaps(busy: Intervals, start_ns: Int64, ends_ns: Int64) -> _Gaps:
     begin_ns, end_ns = busy.end[:-1], busy.start[1:]
     row = np.searchsorted(start_ns, end_ns).clip(max=max(len(start_ns) - 1, 0))
     last = np.searchsorted(ends_ns, end_ns, side="right") - 1
@@ -56,7 +56,7 @@ def able_to_start(busy: Intervals, start_ns: Int64, launched_ns: Int64, ends_ns:
     lag_ns = start_ns - launched_ns
     least_ns = lag_ns[known & (lag_ns >= 0)].min(initial=LONGEST_LATENCY_NS)
     able_ns = np.where(known, launched_ns + least_ns, NEVER)
-    gaps = _gaps(busy, start_ns, ends_ns)
+    gaps = _find_gaps(busy, start_ns, ends_ns)
     if not len(gaps.row):
         return able_ns
     was_idle = gaps.without_comm & (launched_ns[gaps.row] >= gaps.begin_ns)
@@ -77,7 +77,7 @@ def waits(busy: Intervals, start_ns: Int64, able_ns: Int64, ends_ns: Int64) -> t
 
     A device that goes on right after a collective has waited for it, unless what it goes on with came later still.
     """
-    gaps = _gaps(busy, start_ns, ends_ns)
+    gaps = _find_gaps(busy, start_ns, ends_ns)
     if not len(gaps.row):
         return union_of([], []), union_of([], [])
     launched_ns = np.clip(able_ns[gaps.row], gaps.begin_ns, gaps.end_ns)

@@ -28,7 +28,7 @@ from analyzers.rank.columns import (
 from analyzers.rank.ddp_reductions import Gradients, Reductions, ready_at
 from analyzers.rank.device_waits import NEVER, able_to_start, waits
 from analyzers.rank.device_work import DeviceWork
-from analyzers.rank.sync_overhead import Cost, extrapolated
+from analyzers.rank.sync_overhead import Cost, extrapolate
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind
 
@@ -97,7 +97,7 @@ class GradientSchedule:
 
 
 @dataclass(frozen=True, eq=False)
-class _Device(DeviceWork):
+class _DeviceReductions(DeviceWork):
     """One device's work; `packs`: rows that copy gradients into or out of buckets."""
 
     packs: Mask
@@ -110,12 +110,12 @@ def schedule_of(
     gradients = measured.gradients
     node = gradients.row
     ready_ns = ready_at(trace, attribution, trace.events.thread[node], trace.events.end_ns[node])
-    device = _device(trace, activity, attribution, measured.communication, _backwards(gradients, ready_ns))
+    device = _gather_device(trace, activity, attribution, measured.communication, _find_backwards(gradients, ready_ns))
     norm_steps = np.sort(_steps_of(trace.events, BATCH_NORM))
     by_step = np.argsort(gradients.step, kind="stable")
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
-        in_step = by_step[_equal(gradients.step[by_step], rows.step[tile])]
+        in_step = by_step[_find_equal(gradients.step[by_step], rows.step[tile])]
         passes = gradients.pass_[in_step]
         # With accumulated gradients those of the last backward pass are what is synchronized.
         in_step = in_step[passes == passes.max(initial=0)]
@@ -127,7 +127,7 @@ def schedule_of(
             parts.append(
                 _of_step(device, extent, taken)
                 | _of_window(rows, measured.cost, tile)
-                | {"norms": np.array([len(norm_steps[_equal(norm_steps, rows.step[tile])])])}
+                | {"norms": np.array([len(norm_steps[_find_equal(norm_steps, rows.step[tile])])])}
                 | {"passes": np.array([len(np.unique(passes))])}
             )
     count = [len(part["elements"]) for part in parts]
@@ -136,15 +136,15 @@ def schedule_of(
         for field in fields(GradientSchedule)
         if field.name not in ("first", "delays")
     }
-    return GradientSchedule(**columns, first=np.cumsum([0, *count]), delays=_delays(trace, attribution, measured))
+    return GradientSchedule(**columns, first=np.cumsum([0, *count]), delays=_find_delays(trace, attribution, measured))
 
 
-def _equal(ordered: Int64, value: int) -> slice:
+def _find_equal(ordered: Int64, value: int) -> slice:
     """Return where a value stands in a sorted column."""
     return slice(*np.searchsorted(ordered, [value, value + 1]).tolist())
 
 
-def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
+def _find_backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
     """Return the time from each step's first gradient to its last: there DDP's compute waits for no communication."""
     timed = np.flatnonzero(ready_ns != UNKNOWN)
     order = timed[np.lexsort((ready_ns[timed], gradients.step[timed]))]
@@ -152,9 +152,9 @@ def _backwards(gradients: Gradients, ready_ns: Int64) -> Intervals:
     return union_of(ready_ns[order][first], ready_ns[order][np.r_[first[1:], True][: len(order)]])
 
 
-def _device(
+def _gather_device(
     trace: RankTrace, activity: Activity, attribution: Attribution, comm: Communication, backwards: Intervals
-) -> _Device:
+) -> _DeviceReductions:
     events, rows = trace.timed, attribution.rows
     ends_ns = np.sort(comm.end_ns[comm.device == activity.device])
     if activity.device == CPU_DEVICE:
@@ -172,7 +172,7 @@ def _device(
         launched_ns = able_to_start(busy, start_ns, launched_ns, ends_ns)
         packs = ((attribution.line == OtherLine.PACKING) & attribution.backward)[mine][order]
     stalls, host_gaps = waits(busy, start_ns, launched_ns, ends_ns)
-    return _Device(start_ns, launched_ns, busy, activity.comm, stalls - backwards, host_gaps, packs)
+    return _DeviceReductions(start_ns, launched_ns, busy, activity.comm, stalls - backwards, host_gaps, packs)
 
 
 def _steps_of(events: Events, operator: str) -> Int64:
@@ -190,7 +190,7 @@ class _StepGradients:
     reduction: Int64
 
 
-def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) -> dict[str, Int64]:
+def _of_step(device: _DeviceReductions, extent: tuple[int, int], taken: _StepGradients) -> dict[str, Int64]:
     """Return the columns for one step, by name."""
     begin_ns, end_ns = extent
     inside = slice(*np.searchsorted(device.start_ns, [begin_ns, end_ns]).tolist())
@@ -206,7 +206,7 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
         "long_gaps_ns": device.long_gaps_ns(begin_ns, ready_ns),
         "host_ns": host_ns[:-1],
         "copy_ns": _copies_out(device, inside, extent, taken),
-        "reduction": _numbered(taken.reduction),
+        "reduction": _number_reductions(taken.reduction),
         "total_ns": device.work_ns(begin_ns, whole),
         "total_beside_ns": device.beside_ns(begin_ns, whole),
         "total_gaps_ns": device.gaps_ns(begin_ns, whole),
@@ -218,13 +218,13 @@ def _of_step(device: _Device, extent: tuple[int, int], taken: _StepGradients) ->
     }
 
 
-def _numbered(reduction: Int64) -> Int64:
+def _number_reductions(reduction: Int64) -> Int64:
     """Return reductions counted from the step's first."""
     reduced = reduction >= 0
     return np.where(reduced, reduction - reduction[reduced].min(initial=np.iinfo(np.int64).max), UNKNOWN)
 
 
-def _copies_out(device: _Device, inside: slice, extent: tuple[int, int], taken: _StepGradients) -> Int64:
+def _copies_out(device: _DeviceReductions, inside: slice, extent: tuple[int, int], taken: _StepGradients) -> Int64:
     """Return the time to copy each gradient out of its bucket: gaps included, by order, else by size."""
     begin_ns, end_ns = extent
     start_ns = np.r_[device.start_ns[inside], end_ns]
@@ -246,11 +246,11 @@ def _of_window(rows: Breakdown, cost: Cost, tile: int) -> dict[str, Int64]:
         "span_ns": rows.span_ns[one],
         "overlapped_ns": rows.overlapped_comm_ns[one],
         "packing_ns": packing_ns,
-        "contention_ns": extrapolated(cost, one),
+        "contention_ns": extrapolate(cost, one),
     }
 
 
-def _delays(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> Delays:
+def _find_delays(trace: RankTrace, attribution: Attribution, measured: Synchronized) -> Delays:
     reduced, comm = measured.reductions, measured.communication
     begin_ns = comm.start_ns[reduced.kernel] - np.maximum(reduced.ready_ns, reduced.launched_ns)
     free = (reduced.ready_ns != UNKNOWN) & (begin_ns >= 0) & ~queued(comm, reduced)

@@ -79,7 +79,7 @@ class ShardedSchedule:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kernels(Columns):
+class _ShardedKernels(Columns):
     """What FSDP2 and the model run on one device, in the order of the host: rows of the trace, and whose they are.
 
     `asked_ns` is when the host launched each, on the clock of the window whose host is known, and `step` the profiler's
@@ -130,13 +130,13 @@ def sharded_schedule_of(
     """
     packed = packed_launches(attribution.host, attribution.launches)
     kernels = _kernels(trace, activity, attribution, packed)
-    calls = _calls(trace, activity, comm, packed.modules)
+    calls = _find_calls(trace, activity, comm, packed.modules)
     spans = host_spans(attribution.host)
-    device = _device(activity, kernels, comm.end_ns[calls.row])
+    device = _follow_device(activity, kernels, comm.end_ns[calls.row])
     parts = []
     for tile in np.flatnonzero(rows.device == activity.device).tolist():
         step = int(rows.step[tile])
-        ops = _ops(kernels.take(kernels.step == step), calls.take(calls.step == step), spans)
+        ops = _build_ops(kernels.take(kernels.step == step), calls.take(calls.step == step), spans)
         if ops is not None:
             extent = int(rows.start_ns[tile]), int(rows.start_ns[tile] + rows.span_ns[tile])
             window = {name: getattr(rows, name)[tile : tile + 1] for name in ("step", "start_ns", "span_ns")}
@@ -150,7 +150,7 @@ def sharded_schedule_of(
     return ShardedSchedule(**columns, first=first, modules=packed.modules)
 
 
-def _kernels(trace: RankTrace, activity: Activity, attribution: Attribution, packed: PackedLaunches) -> _Kernels:
+def _kernels(trace: RankTrace, activity: Activity, attribution: Attribution, packed: PackedLaunches) -> _ShardedKernels:
     events, rows = trace.timed, attribution.rows
     asked_ns = trace.events.launched_ns[rows]
     mine = (events.device[rows] == activity.device) & (events.kind[rows] != Kind.COMM) & (asked_ns != UNKNOWN)
@@ -158,7 +158,7 @@ def _kernels(trace: RankTrace, activity: Activity, attribution: Attribution, pac
     chosen = rows[order]
     streams, stream = np.unique(events.stream[chosen], return_inverse=True)
     of_model_ns = np.bincount(stream, np.where(packed.part[order] < 0, events.dur_ns[chosen], 0), max(len(streams), 1))
-    return _Kernels(
+    return _ShardedKernels(
         asked_ns=asked_ns[order],
         launched_ns=np.where(events.launched_ns[chosen] != UNKNOWN, events.launched_ns[chosen], NEVER),
         start_ns=events.start_ns[chosen],
@@ -170,7 +170,7 @@ def _kernels(trace: RankTrace, activity: Activity, attribution: Attribution, pac
     )
 
 
-def _calls(trace: RankTrace, activity: Activity, comm: Communication, modules: tuple[str, ...]) -> _Calls:
+def _find_calls(trace: RankTrace, activity: Activity, comm: Communication, modules: tuple[str, ...]) -> _Calls:
     asked_ns = trace.events.launched_ns[rows_of_communication(trace)]
     called = (comm.strategy == STRATEGIES.index(FSDP)) & (comm.device == activity.device) & (asked_ns != UNKNOWN)
     row = np.flatnonzero(called)[np.argsort(asked_ns[called], kind="stable")]
@@ -191,7 +191,7 @@ def _steps_at(trace: RankTrace, asked_ns: Int64) -> Int64:
     return profiler_steps(trace.events).number_at(asked_ns)
 
 
-def _device(activity: Activity, kernels: _Kernels, ends_ns: Int64) -> DeviceWork:
+def _follow_device(activity: Activity, kernels: _ShardedKernels, ends_ns: Int64) -> DeviceWork:
     """Return how far the work of the stream that computes has come."""
     on_stream = kernels.take(kernels.computes)
     order = np.argsort(on_stream.start_ns, kind="stable")
@@ -225,13 +225,13 @@ class _Runs:
     module: Int64
 
 
-def _ops(kernels: _Kernels, calls: _Calls, spans: dict[PackingPart, Intervals]) -> _Ops | None:
+def _build_ops(kernels: _ShardedKernels, calls: _Calls, spans: dict[PackingPart, Intervals]) -> _Ops | None:
     """Return the ops of one step; None where its collectives are not those that FSDP2's ranges copy for."""
     gathers, reduces = calls.of(Collective.ALL_GATHER), calls.of(Collective.REDUCE_SCATTER)
     computing = kernels.take(kernels.computes)
-    outs, ins = _runs(computing, PackingPart.COPY_OUT), _runs(computing, PackingPart.REDUCE)
-    of_out = _partners(outs, gathers)
-    if of_out is None or _partners(ins, reduces) is None or len(outs.module) + len(ins.module) != len(calls.row):
+    outs, ins = _find_runs(computing, PackingPart.COPY_OUT), _find_runs(computing, PackingPart.REDUCE)
+    of_out = _find_partners(outs, gathers)
+    if of_out is None or _find_partners(ins, reduces) is None or len(outs.module) + len(ins.module) != len(calls.row):
         return None
     done_ns = np.r_[computing.start_ns[:1], computing.end_ns]
 
@@ -280,7 +280,7 @@ def _in_order(parts: Sequence[dict[str, Int64]]) -> _Ops:
     return _Ops(**{name: column[order] for name, column in columns.items()})
 
 
-def _runs(kernels: _Kernels, part: PackingPart) -> _Runs:
+def _find_runs(kernels: _ShardedKernels, part: PackingPart) -> _Runs:
     is_part = kernels.part == part
     label = np.where(is_part, kernels.module, -2)
     first = np.flatnonzero(begins(label) & is_part)
@@ -288,7 +288,7 @@ def _runs(kernels: _Kernels, part: PackingPart) -> _Runs:
     return _Runs(first, last, kernels.module[first])
 
 
-def _partners(runs: _Runs, calls: _Calls) -> Int64 | None:
+def _find_partners(runs: _Runs, calls: _Calls) -> Int64 | None:
     """Return the call of each run: a module's first run is of its first call, and so on. None where they do not fit."""
     of_run, of_call = (np.argsort(each.module, kind="stable") for each in (runs, calls))
     if (calls.module < 0).any() or not np.array_equal(runs.module[of_run], calls.module[of_call]):
@@ -305,20 +305,20 @@ def _spent_ns(spans: Intervals, asked_ns: Int64) -> Int64:
     return np.where(inside, values_at(spans.end - spans.start, at, 0), 0)
 
 
-def _copied_in_ns(kernels: _Kernels, gathers: _Calls) -> Int64:
+def _copied_in_ns(kernels: _ShardedKernels, gathers: _Calls) -> Int64:
     """Return how long copies into each all-gather take, beside compute."""
     copies = kernels.take((kernels.part == PackingPart.COPY_IN) & ~kernels.computes)
     gather = np.searchsorted(gathers.asked_ns, copies.asked_ns)
-    return _added(copies, gather, len(gathers.row))
+    return _add_up(copies, gather, len(gathers.row))
 
 
-def _following_ns(kernels: _Kernels, reduces: _Calls) -> Int64:
+def _following_ns(kernels: _ShardedKernels, reduces: _Calls) -> Int64:
     """Return how long what follows each reduction on its stream takes."""
     following = kernels.take((kernels.part == PackingPart.REDUCE) & ~kernels.computes)
-    return _added(following, np.searchsorted(reduces.asked_ns, following.asked_ns, side="right") - 1, len(reduces.row))
+    return _add_up(following, np.searchsorted(reduces.asked_ns, following.asked_ns, side="right") - 1, len(reduces.row))
 
 
-def _added(kernels: _Kernels, call: Int64, calls: int) -> Int64:
+def _add_up(kernels: _ShardedKernels, call: Int64, calls: int) -> Int64:
     inside = (call >= 0) & (call < calls)
     dur_ns = kernels.end_ns - kernels.start_ns
     return np.bincount(call[inside], dur_ns[inside], calls).astype(np.int64)

@@ -26,8 +26,8 @@ from analyzers.rank.columns import (
     Attribution,
     Breakdown,
     Communication,
+    LayerPieces,
     Occupancy,
-    Pieces,
     Work,
     activities,
     attribute,
@@ -47,7 +47,18 @@ from analyzers.rank.parallelism import PipelineActions, actions_of
 from analyzers.rank.sharded_schedule import ShardedSchedule, sharded_schedule_of
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
-from analyzers.run import Calibration, Joining, Manifest, RankFile, RankTrace, Run, find, gather, read_rank, tried
+from analyzers.run import (
+    Calibration,
+    Joining,
+    Manifest,
+    RankFile,
+    RankTrace,
+    Run,
+    catch_errors,
+    find,
+    gather,
+    read_rank,
+)
 from analyzers.texts import brief
 from analyzers.trace import Category, Events, Header, Helpers, Kind
 
@@ -56,7 +67,7 @@ OnBytes = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Copies:
+class CopyColumns:
     """Copies between host and devices, and within a device, a row each; names dictionary-encoded."""
 
     name: Int64
@@ -72,7 +83,7 @@ class DeviceTrack:
     It grows with the trace, and is kept only where lanes are asked for.
     """
 
-    compute: Pieces
+    compute: LayerPieces
     copy: Intervals
     idle: IdleTrack
     kernels: KernelTrack
@@ -98,12 +109,12 @@ class Measured:
     cost: Cost
     occupancy: Occupancy
     usage: Usage
-    copies: Copies
+    copies: CopyColumns
     exposed: dict[int, Intervals]
     pipeline: PipelineActions | None = None
     schedules: dict[int, GradientSchedule] | None = None
     sharded: dict[int, ShardedSchedule] | None = None
-    course: dict[int, DeviceTrack] | None = None
+    tracks: dict[int, DeviceTrack] | None = None
 
     __repr__ = brief
 
@@ -200,7 +211,7 @@ def summarize(
     recording = find(path, steps, budget_of(memory) if executor is None else memory)
     mapped = executor.map if executor is not None else map
     one = partial(reader or summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
-    ranks, warnings = gather(recording, mapped(tried(one), recording.files))
+    ranks, warnings = gather(recording, mapped(catch_errors(one), recording.files))
     return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
@@ -219,7 +230,7 @@ def with_lanes(
     mapped = executor.map if executor is not None else map
     schedules = has_schedules(run)
     one = partial(reader or summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
-    results = list(mapped(tried(one), files))
+    results = list(mapped(catch_errors(one), files))
     again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
     errors = [result for result in results if isinstance(result, AnalysisError)]
     lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
@@ -254,7 +265,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
     """Return what one rank alone can say."""
     attributed = attribute(trace)
     ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
-    measured = partial(_measured, attributed=attributed, ran=ran, lanes=lanes, schedules=schedules)
+    measured = partial(_measure, attributed=attributed, ran=ran, lanes=lanes, schedules=schedules)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -271,10 +282,10 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
     )
 
 
-def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes: bool, schedules: bool) -> Measured:
+def _measure(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes: bool, schedules: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communicate(trace, devices, attributed)
-    idle, idle_tracks = _idle(trace, devices, ran, windows, lanes=lanes)
+    idle, idle_tracks = _explain_idle(trace, devices, ran, windows, lanes=lanes)
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
     by_operator = launched(trace, devices, attributed)
@@ -282,18 +293,18 @@ def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes
         earliest_ns=int(trace.timed.start_ns.min()),
         windows=windows,
         idle=idle,
-        fetching=_fetching(trace, windows, idle),
+        fetching=_find_fetching(trace, windows, idle),
         communication=comm,
         work=work(trace, devices, attributed, windows, comm),
         reductions=reduced,
         gradients=gradients,
         cost=costs,
         occupancy=occupancy(devices, windows),
-        usage=_usage(by_operator, attributed, windows),
-        copies=_copies(trace.timed),
-        exposed={activity.device: _exposed(activity) for activity in devices},
+        usage=_rank_usage(by_operator, attributed, windows),
+        copies=_find_copies(trace.timed),
+        exposed={activity.device: activity.comm - activity.compute for activity in devices},
         pipeline=actions_of(trace, devices, attributed, comm),
-        schedules=_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
+        schedules=_build_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
         if schedules
         else None,
         sharded={
@@ -303,8 +314,8 @@ def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes
         }
         if schedules
         else None,
-        course={
-            activity.device: _course(trace, activity, attributed, idle_tracks[activity.device], by_operator)
+        tracks={
+            activity.device: _track(trace, activity, attributed, idle_tracks[activity.device], by_operator)
             for activity in devices
         }
         if lanes
@@ -315,12 +326,12 @@ def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes
 _Ran = tuple[CountedOperators, Launched]
 
 
-def _usage(ran: _Ran, attributed: Attribution, windows: Breakdown) -> Usage:
+def _rank_usage(ran: _Ran, attributed: Attribution, windows: Breakdown) -> Usage:
     counted, rows = ran
     return usage_of(counted, rows, extents(windows), [line.name for line in attributed.lines])
 
 
-def _idle(
+def _explain_idle(
     trace: RankTrace, devices: Sequence[Activity], ran: HostRows, windows: Breakdown, *, lanes: bool
 ) -> tuple[Idle, dict[int, IdleTrack]]:
     """Return why devices were idle, and with `lanes` the track of each."""
@@ -339,31 +350,27 @@ def _device_times(devices: Sequence[Activity], windows: Breakdown) -> list[Devic
     return times
 
 
-def _fetching(trace: RankTrace, windows: Breakdown, idle: Idle) -> Fetching:
+def _find_fetching(trace: RankTrace, windows: Breakdown, idle: Idle) -> Fetching:
     end_ns = windows.start_ns + windows.span_ns
     input_ns = idle.by_cause[Cause.INPUT]
     return fetching(trace.events, windows.start_ns, end_ns, input_ns, is_light=trace.is_light)
 
 
-def _schedules(
+def _build_schedules(
     trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown, measured: Synchronized
 ) -> dict[int, GradientSchedule]:
     return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
-def _course(trace: RankTrace, activity: Activity, attributed: Attribution, idle: IdleTrack, ran: _Ran) -> DeviceTrack:
+def _track(trace: RankTrace, activity: Activity, attributed: Attribution, idle: IdleTrack, ran: _Ran) -> DeviceTrack:
     computed = pieces(trace, activity, attributed).merged()
     counted, rows = ran
     kernels = kernel_track_of(counted.events, rows, activity.device)
     return DeviceTrack(computed, activity.copy, idle, kernels)
 
 
-def _copies(events: Events) -> Copies:
+def _find_copies(events: Events) -> CopyColumns:
     rows = np.flatnonzero((events.kind == Kind.COPY) & (events.category == Category.MEMCPY))
     codes, name = np.unique(events.name[rows], return_inverse=True)
     names = tuple(events.names[code] for code in codes.tolist())
-    return Copies(name, names, events.nbytes[rows], events.dur_ns[rows])
-
-
-def _exposed(activity: Activity) -> Intervals:
-    return activity.comm - activity.compute
+    return CopyColumns(name, names, events.nbytes[rows], events.dur_ns[rows])

@@ -72,24 +72,24 @@ def cost(
     backward[attribution.rows] = attribution.backward
     columns = {name: np.full(len(rows), 0, dtype=np.int64) for name in _LENGTHS}
     columns["contention_ns"][:] = NOT_KNOWN
-    quiet = _quiet(trace, packs)
+    quiet = _retime_quiet(trace, packs)
     alone = quiet if isinstance(quiet, Joined) else None
     for activity in devices:
         if activity.device == CPU_DEVICE:
             continue  # the host is the device: what runs beside gloo's threads is not told by kernels
         tiles = np.flatnonzero(rows.device == activity.device)
         begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
-        for name, time in _packing(trace.timed, activity, packs, backward).items():
+        for name, time in _find_packing(trace.timed, activity, packs, backward).items():
             columns[name][tiles] = time.length_within(begin, stop)
         for name, rows_of in (("buffer_copies", packs & ~backward), ("gradient_copies", packs & backward)):
-            columns[name][tiles] = _copies(trace.timed, activity.device, rows_of, (begin, stop))
-        kernels = _compute(trace.timed, activity.device, ~packs)
+            columns[name][tiles] = _count_copies(trace.timed, activity.device, rows_of, (begin, stop))
+        kernels = _find_compute(trace.timed, activity.device, ~packs)
         usual_ns = _quiet_lengths(trace, packs, kernels, alone.light) if alone is not None else None
         if usual_ns is None:
             usual_ns = _usual_lengths(trace, activity, attribution, gradients, kernels)
-        for name, values in _compared(trace.timed, activity, kernels, usual_ns, (begin, stop)).items():
+        for name, values in _compare_kernels(trace.timed, activity, kernels, usual_ns, (begin, stop)).items():
             columns[name][tiles] = values
-    idle_change_ns, span_change_ns, has_change = _changes(trace, rows, alone)
+    idle_change_ns, span_change_ns, has_change = _measure_changes(trace, rows, alone)
     return Cost(
         **columns,
         idle_change_ns=idle_change_ns,
@@ -100,7 +100,7 @@ def cost(
     )
 
 
-def extrapolated(cost: Cost, one: slice) -> Int64:
+def extrapolate(cost: Cost, one: slice) -> Int64:
     """Return how much longer compute took beside communication, extrapolated from what could be compared."""
     comparable = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
     whole = cost.contention_ns[one] * (cost.beside_ns[one] / np.maximum(cost.compared_ns[one], 1))
@@ -114,7 +114,7 @@ _LENGTHS = (
 )
 
 
-def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) -> dict[str, Intervals]:
+def _find_packing(events: Events, activity: Activity, packs: Mask, backward: Mask) -> dict[str, Intervals]:
     ran = np.flatnonzero(events.on_device & ((events.device == activity.device) | (events.peer == activity.device)))
     start_ns, end_ns, kind = events.start_ns[ran], events.end_ns[ran], events.kind[ran]
     packs, backward = packs[ran], backward[ran]
@@ -143,35 +143,35 @@ def _packing(events: Events, activity: Activity, packs: Mask, backward: Mask) ->
     }
 
 
-def _copies(events: Events, device: int, packs: Mask, tiles: tuple[Int64, Int64]) -> Int64:
+def _count_copies(events: Events, device: int, packs: Mask, tiles: tuple[Int64, Int64]) -> Int64:
     """Return the packing memcpys that began in each window."""
     start = np.sort(events.start_ns[packs & (events.kind == Kind.COPY) & (events.device == device)])
     counted: Int64 = np.searchsorted(start, tiles[1]) - np.searchsorted(start, tiles[0])
     return counted
 
 
-def _compute(events: Events, device: int, chosen: Mask) -> Int64:
+def _find_compute(events: Events, device: int, chosen: Mask) -> Int64:
     return np.flatnonzero((events.kind == Kind.COMPUTE) & (events.device == device) & chosen)
 
 
-def _quiet(trace: RankTrace, packs: Mask) -> Joined | Mismatch | None:
+def _retime_quiet(trace: RankTrace, packs: Mask) -> Joined | Mismatch | None:
     """Return rows without communication and packing, at the times of the window without synchronization."""
     if trace.nosync is None or trace.is_cpu_run:
         return None
-    retimed = retime(trace.events.take(_kept(trace.events, packs)), trace.nosync, NOSYNC)
+    retimed = retime(trace.events.take(_is_kept(trace.events, packs)), trace.nosync, NOSYNC)
     if isinstance(retimed, Mismatch):
         return Mismatch(f"{retimed.reason}, packing and communication left out")
     return retimed
 
 
-def _kept(events: Events, packs: Mask) -> Mask:
+def _is_kept(events: Events, packs: Mask) -> Mask:
     kept: Mask = ~(packs | (events.kind == Kind.COMM))
     return kept
 
 
 def _quiet_lengths(trace: RankTrace, packs: Mask, kernels: Int64, quiet: Events) -> NDArray[np.float64]:
     """Return how long each kernel takes without synchronization, NaN for those that are not in that window."""
-    position = (np.cumsum(_kept(trace.events, packs)) - 1)[kernels]
+    position = (np.cumsum(_is_kept(trace.events, packs)) - 1)[kernels]
     return np.where(quiet.on_device[position], quiet.dur_ns[position], np.nan)
 
 
@@ -181,7 +181,7 @@ def _usual_lengths(
     """Return each kernel's usual length: the median of its like without communication; NaN for too few."""
     events = trace.timed
     line = np.full(len(events), UNKNOWN, dtype=np.int64)
-    line[attribution.rows] = 2 * _alike(attribution, gradients)[attribution.line] + attribution.backward
+    line[attribution.rows] = 2 * _encode_alike(attribution, gradients)[attribution.line] + attribution.backward
     usual = np.full(len(kernels), np.nan)
     if not len(kernels):
         return usual
@@ -197,7 +197,7 @@ def _usual_lengths(
     return median[key]
 
 
-def _alike(attribution: Attribution, gradients: Gradients) -> Int64:
+def _encode_alike(attribution: Attribution, gradients: Gradients) -> Int64:
     """Return a code for each line, equal for layers whose parameters have equal shapes; without any, by type."""
     shapes: dict[int, set[int]] = {}
     for line, shape in set(zip(gradients.line.tolist(), gradients.shape.tolist(), strict=True)):
@@ -207,7 +207,7 @@ def _alike(attribution: Attribution, gradients: Gradients) -> Int64:
     return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
 
 
-def _compared(
+def _compare_kernels(
     events: Events, activity: Activity, kernels: Int64, usual_ns: NDArray[np.float64], tiles: tuple[Int64, Int64]
 ) -> dict[str, Int64]:
     """Compare, in each window, the kernels that began in it and ran beside communication with their usual lengths."""
@@ -229,15 +229,15 @@ def _compared(
     return {"contention_ns": contention_ns, "beside_ns": beside_ns, "compared_ns": compared_ns}
 
 
-def _changes(trace: RankTrace, rows: Breakdown, quiet: Joined | None) -> tuple[Int64, Int64, Mask]:
+def _measure_changes(trace: RankTrace, rows: Breakdown, quiet: Joined | None) -> tuple[Int64, Int64, Mask]:
     """Return how windows' idle time and span differ from the same step without synchronization, and where known."""
     idle_ns, span_ns = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     has_change = np.zeros(len(rows), dtype=bool)
     if quiet is None:
         return idle_ns, span_ns, has_change
     without = breakdown(replace(trace, events=quiet.full, timed=quiet.light, nosync=None))
-    same = dict(zip(_windows(without), range(len(without)), strict=True))
-    for window, key in enumerate(_windows(rows)):
+    same = dict(zip(_list_windows(without), range(len(without)), strict=True))
+    for window, key in enumerate(_list_windows(rows)):
         if key in same:
             idle_ns[window] = rows.idle_ns[window] - without.idle_ns[same[key]]
             span_ns[window] = rows.span_ns[window] - without.span_ns[same[key]]
@@ -245,5 +245,5 @@ def _changes(trace: RankTrace, rows: Breakdown, quiet: Joined | None) -> tuple[I
     return idle_ns, span_ns, has_change
 
 
-def _windows(rows: Breakdown) -> list[tuple[int, int]]:
+def _list_windows(rows: Breakdown) -> list[tuple[int, int]]:
     return list(zip(rows.device.tolist(), rows.step.tolist(), strict=True))

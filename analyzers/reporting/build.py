@@ -12,6 +12,7 @@ from analyzers.arrays import typed_rows
 from analyzers.collectives import Exchange, clock_row, exchange_warnings, traffic, unmatched_rows
 from analyzers.layers import bucket_warnings, layer_warnings, pipeline_notices
 from analyzers.layers.strategies import expert_notices
+from analyzers.lazy_fields import lazy
 from analyzers.notices import Code, Notice, Weight
 from analyzers.rank import NOT_KNOWN, Breakdown, RankSummary, RunSummary, device_labels, summary_of
 from analyzers.ranks import RankIndex
@@ -28,7 +29,6 @@ from analyzers.reporting.measures import (
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.summary import summary_of_report
 from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, world_size
-from analyzers.sections import later
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -44,26 +44,26 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
-        windows=later(lambda: _windows(analyses)),
-        collectives=later(lambda: analyses.collective_rows),
-        unmatched=later(lambda: unmatched_rows(exchanged)),
-        waiting=later(lambda: analyses.waiting_rows),
-        buckets=later(lambda: analyses.bucket_rows),
-        layers=later(lambda: analyses.layer_rows),
-        kernels=later(lambda: kernel_rows(run, lambda usage: usage.kernels)),
-        operators=later(lambda: kernel_rows(run, lambda usage: usage.operators)),
+        windows=lazy(lambda: _windows(analyses)),
+        collectives=lazy(lambda: analyses.collective_rows),
+        unmatched=lazy(lambda: unmatched_rows(exchanged)),
+        waiting=lazy(lambda: analyses.waiting_rows),
+        buckets=lazy(lambda: analyses.bucket_rows),
+        layers=lazy(lambda: analyses.layer_rows),
+        kernels=lazy(lambda: kernel_rows(run, lambda usage: usage.kernels)),
+        operators=lazy(lambda: kernel_rows(run, lambda usage: usage.operators)),
         compute=analyses.computed,
-        timeline=later(lambda: _timeline(analyses)),
-        traffic=later(lambda: traffic(exchanged.matching, exchanged.transfers, analyses.steps)),
+        timeline=lazy(lambda: _timeline(analyses)),
+        traffic=lazy(lambda: traffic(exchanged.matching, exchanged.transfers, analyses.steps)),
         summary=summary_of_report(analyses, facts),
-        idle=later(lambda: analyses.idle),
-        groups=later(lambda: analyses.groups),
-        experts=later(lambda: analyses.experts),
-        attention=later(lambda: analyses.attention),
-        pipeline=later(lambda: [row for pipeline in analyses.pipelines for row in pipeline.rows]),
-        sharded=later(lambda: analyses.sharded),
-        regions=later(lambda: region_rows(run)),
-        tensor=later(lambda: analyses.tensor),
+        idle=lazy(lambda: analyses.idle),
+        groups=lazy(lambda: analyses.groups),
+        experts=lazy(lambda: analyses.experts),
+        attention=lazy(lambda: analyses.attention),
+        pipeline=lazy(lambda: [row for pipeline in analyses.pipelines for row in pipeline.rows]),
+        sharded=lazy(lambda: analyses.sharded),
+        regions=lazy(lambda: region_rows(run)),
+        tensor=lazy(lambda: analyses.tensor),
     )
 
 

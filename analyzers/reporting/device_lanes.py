@@ -221,28 +221,28 @@ def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
     exchanged = exchange(run)
     if report.run.origin_ns != str(exchanged.origin_ns):
         raise AnalysisError(f"{run.name}: the report is of another run, or of another window of it")
-    if all(measured.course is None for measured in run.measured):
+    if all(measured.tracks is None for measured in run.measured):
         raise AnalysisError(f"{run.name}: summarized without lanes; ask for them: summarize(path, lanes=True)")
     sources = exchanged, buckets(run), report, lines_of(exchanged.matching.table)
     return tuple(
-        _of_device(sources, index, device, course)
+        _of_device(sources, index, device, track)
         for index, _, measured in run.numbered()
-        for device, course in (measured.course or {}).items()
+        for device, track in (measured.tracks or {}).items()
     )
 
 
-def _of_device(sources: _Sources, index: RankIndex, device: int, course: DeviceTrack) -> Lanes:
+def _of_device(sources: _Sources, index: RankIndex, device: int, track: DeviceTrack) -> Lanes:
     exchanged, named, *_ = sources
     summary, measured = exchanged.run.ranks[index], exchanged.run.measured[index]
     shift_ns = exchanged.origin_ns + exchanged.clocks.shift_of(summary.rank)
     windows = measured.windows.take(measured.windows.device == device)
     begin, end = windows.start_ns, windows.start_ns + windows.span_ns
     table, rows = exchanged.matching.table, exchanged.rows_of(index, device)
-    compute = union_of(course.compute.start, course.compute.end)
-    comm, copy = union_of(table.start_ns[rows], table.end_ns[rows]), course.copy
+    compute = union_of(track.compute.start, track.compute.end)
+    comm, copy = union_of(table.start_ns[rows], table.end_ns[rows]), track.copy
     exposed = exchanged.exposed(index, device)
     names = tuple(named.layer(module.name) for module in measured.work.lines)
-    parts, kernels = course.compute, course.kernels.moved(-shift_ns)
+    parts, kernels = track.compute, track.kernels.moved(-shift_ns)
     return Lanes(
         rank=summary.rank,
         device=device_label(device),
@@ -256,7 +256,7 @@ def _of_device(sources: _Sources, index: RankIndex, device: int, course: DeviceT
         copies=copy.moved(-shift_ns),
         exposed_copies=(copy - (compute | comm)).moved(-shift_ns),
         idle=(union_of(begin, end) - (compute | comm | copy)).moved(-shift_ns),
-        idle_causes=course.idle.moved(-shift_ns),
+        idle_causes=track.idle.moved(-shift_ns),
         steps=StepLane(begin - shift_ns, end - shift_ns, windows.step),
         layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
         kernels=KernelLane(

@@ -29,6 +29,7 @@ from analyzers.layers import (
     TensorWindow,
 )
 from analyzers.layers.strategies import AttentionRow, ExpertRow
+from analyzers.lazy_fields import LazyStruct, evaluated
 from analyzers.notices import Notice
 from analyzers.reporting.measures import (
     Compute,
@@ -44,7 +45,6 @@ from analyzers.reporting.measures import (
 from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
-from analyzers.sections import Sectioned, computed
 from analyzers.statistics import Limits, Spread, is_told_apart
 from analyzers.texts import brief
 
@@ -83,7 +83,7 @@ class Representative(msgspec.Struct, frozen=True):
     step: int
 
 
-class Summary(Sectioned, frozen=True):
+class Summary(LazyStruct, frozen=True):
     """Medians with their spread, over all windows and over each device's; shares of all windows' time together."""
 
     windows: dict[str, Spread]
@@ -222,7 +222,7 @@ class RunFacts(msgspec.Struct, frozen=True):
         return [*self.warnings, *self.notes]
 
 
-class Report(Sectioned, frozen=True):
+class Report(LazyStruct, frozen=True):
     """The report, see docs/formats.md. Lists that no analysis fills yet are empty; what is unknown is null."""
 
     schema: str
@@ -254,7 +254,7 @@ class Report(Sectioned, frozen=True):
 
 def to_json(document: Report) -> str:
     """Return the report as one JSON document."""
-    return encoded(computed(document))
+    return encoded(evaluated(document))
 
 
 DIGEST_SCHEMA = "tracer.summary/1"

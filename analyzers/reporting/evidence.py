@@ -9,13 +9,13 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, medians
 from analyzers.collectives import Exchange, purposes
 from analyzers.layers import line_communication, pipeline_summaries
-from analyzers.rank import Breakdown, Cause, Measured, Purpose, RunSummary, Source
+from analyzers.lazy_fields import lazy
+from analyzers.rank import Breakdown, Cause, LayerSource, Measured, Purpose
 from analyzers.ranks import RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
 from analyzers.reporting.remedies import HOST_CAUSES, Copies, DeviceIdle, Evidence
-from analyzers.run import HIGH_DISTORTION, Manifest, hosts, slowed
-from analyzers.sections import later
+from analyzers.run import HIGH_DISTORTION, Manifest, find_slowed, hosts
 from analyzers.trace import Collective
 
 
@@ -28,27 +28,27 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         mean_ns=float(np.mean(analyses.rows.span_ns)),
         step_word="trace" if analyses.rows.unmarked.all() else "step",
         buckets=analyses.bucket_times,
-        layers=later(lambda: analyses.layer_rows),
+        layers=lazy(lambda: analyses.layer_rows),
         of_lines=line_communication(exchanged),
-        sharded=later(lambda: analyses.sharded.collectives),
+        sharded=lazy(lambda: analyses.sharded.collectives),
         tensor=analyses.tensor,
-        waiting=later(lambda: analyses.waiting_rows),
+        waiting=lazy(lambda: analyses.waiting_rows),
         cost=analyses.cost,
         copies=_copies_of(run.measured),
         input=analyses.input,
         idle=_idle_by_device(analyses.rows, run.measured, run.in_full),
         launches=analyses.idle.launches,
         synchronizing=analyses.idle.synchronizing,
-        idle_lines=later(lambda: analyses.idle.lines),
+        idle_lines=lazy(lambda: analyses.idle.lines),
         waits_by_kind=_waits_by_kind(exchanged),
         world_size=facts.world_size,
-        is_data_parallel=_is_data_parallel(run),
+        is_data_parallel=any(measured.work.source == LayerSource.NODES for measured in run.measured),
         free_compute_ns=_free_compute_ns(analyses),
         complete=not exchanged.matching.instances.partial.any(),
         gradient_dtypes=_gradient_dtypes(exchanged),
         latency_ns=_latency_ns(exchanged),
-        host=_ranks_hosts(exchanged),
-        slowed=_slowed_ranks(run),
+        host=hosts(exchanged.run.manifest, exchanged.run.ranks),
+        slowed=find_slowed(run.manifest.device_states if run.manifest is not None else None),
         input_caution=_input_caution(manifest),
         environment=manifest.environment,
         torch_version=facts.versions.get("torch"),
@@ -126,11 +126,6 @@ def _copies_of(measured: Sequence[Measured]) -> Copies:
     return Copies(*(mean(name) for name in names))
 
 
-def _is_data_parallel(run: RunSummary) -> bool:
-    """Whether nn.DataParallel drives the devices."""
-    return any(measured.work.source == Source.NODES for measured in run.measured)
-
-
 def _gradient_dtypes(exchanged: Exchange) -> frozenset[str]:
     """Return the dtypes in which gradients are reduced."""
     calls = exchanged.matching.instances.call
@@ -154,13 +149,3 @@ def _waits_by_kind(exchanged: Exchange) -> dict[str, int]:
     waited_ns = np.zeros(len(kinds), dtype=np.int64)
     np.add.at(waited_ns, which, np.maximum(exchanged.transfers.wait_ns, 0) * devices)
     return {Collective(kind).label: ns for kind, ns in zip(kinds.tolist(), waited_ns.tolist(), strict=True)}
-
-
-def _ranks_hosts(exchanged: Exchange) -> dict[RankNumber, str]:
-    """Return the host of each rank, where it is known."""
-    return hosts(exchanged.run.manifest, exchanged.run.ranks)
-
-
-def _slowed_ranks(run: RunSummary) -> dict[RankNumber, str]:
-    """Return the ranks whose devices run slower than the others', and what NVML says of them."""
-    return slowed(run.manifest.device_states if run.manifest is not None else None)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import Float64
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
 from analyzers.layers import bucket_summaries, layer_summaries
+from analyzers.lazy_fields import lazy
 from analyzers.notices import Code
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.analyses import Analyses
@@ -20,7 +21,6 @@ from analyzers.reporting.evidence import evidence_of
 from analyzers.reporting.headline import Findings, headline, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice
-from analyzers.sections import later
 from analyzers.statistics import is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
 from analyzers.units import between_ms, ms, percent
@@ -50,7 +50,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     median, devices = analyses.median_window, _by_device(rows, measures)
     bandwidths, over = bandwidth_rows(exchanged), over_devices(devices)
     return Summary(
-        windows=later(lambda: spreads(measures)),
+        windows=lazy(lambda: spreads(measures)),
         by_device=devices,
         shares=shares,
         representative=Representative(
@@ -62,17 +62,17 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         ),
         transfer_is_bound=exchanged.transfer_is_bound,
         communication=bandwidths,
-        copies=later(lambda: copy_rows(exchanged)),
+        copies=lazy(lambda: copy_rows(exchanged)),
         unmatched_share=exchanged.unmatched_share,
         advice=advised,
-        buckets=later(lambda: bucket_summaries(analyses.bucket_rows, analyses.layout)),
-        layers=later(lambda: layer_summaries(analyses.layer_rows)),
+        buckets=lazy(lambda: bucket_summaries(analyses.bucket_rows, analyses.layout)),
+        layers=lazy(lambda: layer_summaries(analyses.layer_rows)),
         layers_from=Counter(measured.work.source for measured in analyses.run.measured).most_common(1)[0][0],
-        layout=later(lambda: analyses.layout),
+        layout=lazy(lambda: analyses.layout),
         sync_cost=analyses.cost,
         input=analyses.input,
         over_devices=over,
-        groups=later(lambda: group_summaries(exchanged, rows, analyses.groups)),
+        groups=lazy(lambda: group_summaries(exchanged, rows, analyses.groups)),
         pipelines=list(evidence.pipelines),
     )
 

@@ -30,10 +30,10 @@ from analyzers.run.controls import (
     Controls,
     control,
 )
-from analyzers.run.device_states import device_notices, slowed
+from analyzers.run.device_states import device_notices, find_slowed
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
-from analyzers.run.loading import LISTED_RANKS, Run, gather, hosts, load, tried, world_size
+from analyzers.run.loading import LISTED_RANKS, Run, catch_errors, gather, hosts, load, world_size
 from analyzers.run.manifest import (
     LINKS,
     MANIFEST,

@@ -49,7 +49,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @cached_property
     def blocks(self) -> list[Float64]:
         """Return the blocks in order: a row for each step, a column for each rank, NaN for what no sample can be."""
-        return [_block(ranks) for ranks in zip_longest(*self.by_rank().values(), fillvalue=())]
+        return [_pad_block(ranks) for ranks in zip_longest(*self.by_rank().values(), fillvalue=())]
 
     @cached_property
     def block_medians_ns(self) -> list[float]:
@@ -78,7 +78,7 @@ def control(steps_ns: Mapping[int, list[list[int]]]) -> Control:
     return Control({str(rank): [list(block) for block in blocks] for rank, blocks in sorted(steps_ns.items())})
 
 
-def _block(ranks: Sequence[Sequence[int]]) -> Float64:
+def _pad_block(ranks: Sequence[Sequence[int]]) -> Float64:
     """Return one block's steps, a row each, of ranks that may have fewer than others."""
     steps = max(map(len, ranks), default=0)
     rows = np.full((steps, len(ranks)), np.nan)
@@ -186,10 +186,13 @@ class Controls(msgspec.Struct, frozen=True):
         if timed and "unprofiled" not in timed:
             reasons = {"unprofiled": "run.json has none"} | reasons
         notices = [Notice(Code.CONTROL_IS_NULL, f"control {name}: {reason}") for name, reason in reasons.items()]
-        return [*notices, *(lost for name, timing in timed.items() if (lost := _impossible(name, timing)) is not None)]
+        return [
+            *notices,
+            *(lost for name, timing in timed.items() if (lost := _refuse(name, timing)) is not None),
+        ]
 
 
-def _impossible(name: str, timing: Control) -> Notice | None:
+def _refuse(name: str, timing: Control) -> Notice | None:
     samples = [ns for blocks in timing.by_rank().values() for block in blocks for ns in block]
     count = sum(not _is_possible(ns) for ns in samples)
     if not count:

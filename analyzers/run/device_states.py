@@ -10,6 +10,7 @@ from analyzers.notices import Code, Notice
 from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.loading import LISTED_RANKS
 from analyzers.run.manifest import DeviceState
+from analyzers.texts import listed
 
 # By so much of the others' clock a device is slow.
 BELOW = 0.05
@@ -38,30 +39,30 @@ class _Device:
         return any(reason in _HELD_BACK for reason in self.reasons)
 
 
-def slowed(states: Mapping[str, Sequence[DeviceState]] | None) -> dict[RankNumber, str]:
+def find_slowed(states: Mapping[str, Sequence[DeviceState]] | None) -> dict[RankNumber, str]:
     """Return what slows the devices of a rank, by rank: `its GPU runs at 1,200 MHz where ...`; others have no entry.
 
     `states` are those of run.json, in which ranks are text; None and readings of idle devices say nothing.
     """
     by_rank: dict[RankNumber, list[str]] = {}
-    for device, words in _slowed(_devices(states)):
+    for device, words in _find_slowed(_list_devices(states)):
         by_rank.setdefault(device.rank, []).append(f"its {device.called} {words}")
     return {rank: "; ".join(lines) for rank, lines in by_rank.items()}
 
 
 def device_notices(states: Mapping[str, Sequence[DeviceState]] | None) -> list[Notice]:
     """Return a warning for each device that is slowed, and a note for each limit under which the others run."""
-    devices = _devices(states)
-    found = list(_slowed(devices))
+    devices = _list_devices(states)
+    found = list(_find_slowed(devices))
     named = {device for device, _ in found}
     warnings = [
         Notice(Code.DEVICE_IS_SLOWED, f"rank {device.rank}'s {device.called} {words}", Code.DEVICE_IS_SLOWED.facts.do)
         for device, words in found
     ]
-    return [*warnings, *_limits([device for device in devices if device not in named])]
+    return [*warnings, *_note_limits([device for device in devices if device not in named])]
 
 
-def _devices(states: Mapping[str, Sequence[DeviceState]] | None) -> list[_Device]:
+def _list_devices(states: Mapping[str, Sequence[DeviceState]] | None) -> list[_Device]:
     """Every device that has a reading, in order of ranks."""
     numbered = {rank_number(key): readings for key, readings in (states or {}).items()}
     return [
@@ -80,14 +81,14 @@ def _of_rank(rank: RankNumber, readings: Sequence[DeviceState]) -> Iterator[_Dev
         busy = [reading for reading in of_device if _IDLE not in (reading.reasons or ())]
         if not busy:
             continue
-        clocks = [mhz for reading in busy if (mhz := _believed(reading.sm_mhz)) is not None]
+        clocks = [mhz for reading in busy if (mhz := _believe_clock(reading.sm_mhz)) is not None]
         known = [reading.reasons for reading in busy if reading.reasons is not None]
         yield _Device(
             rank,
             "GPU" if len(by_device) == 1 else f"GPU {number}",
             busy[0].name,
             round(median(clocks)) if clocks else None,
-            _believed(busy[0].sm_max_mhz),
+            _believe_clock(busy[0].sm_max_mhz),
             tuple(
                 reason
                 for reason in (*_HELD_BACK, *_LIMITED)
@@ -96,11 +97,11 @@ def _of_rank(rank: RankNumber, readings: Sequence[DeviceState]) -> Iterator[_Dev
         )
 
 
-def _believed(mhz: int | None) -> int | None:
+def _believe_clock(mhz: int | None) -> int | None:
     return mhz if mhz is not None and 0 < mhz < _HIGHEST_MHZ else None
 
 
-def _slowed(devices: Sequence[_Device]) -> Iterator[tuple[_Device, str]]:
+def _find_slowed(devices: Sequence[_Device]) -> Iterator[tuple[_Device, str]]:
     """Each device below the clock of its like or held back, with the words behind its name."""
     others_mhz = _clocks_of_the_others(devices)
     for device in devices:
@@ -110,7 +111,7 @@ def _slowed(devices: Sequence[_Device]) -> Iterator[tuple[_Device, str]]:
             because = why or "NVML names no reason"
             yield device, f"runs at {device.sm_mhz:,} MHz where the others run at {others:,}: {because}"
         elif device.is_held_back:
-            yield device, f"is throttled{_at(device.sm_mhz, device.sm_max_mhz)}: {why}"
+            yield device, f"is throttled{_write_clock(device.sm_mhz, device.sm_max_mhz)}: {why}"
 
 
 def _clocks_of_the_others(devices: Sequence[_Device]) -> dict[str, int]:
@@ -125,7 +126,7 @@ def _clocks_of_the_others(devices: Sequence[_Device]) -> dict[str, int]:
     return {name: median_high(clocks) for name, clocks in by_name.items()}
 
 
-def _limits(devices: Sequence[_Device]) -> Iterator[Notice]:
+def _note_limits(devices: Sequence[_Device]) -> Iterator[Notice]:
     """A note for each set of limits: which ranks run under it, and at which clock."""
     by_limits: dict[tuple[str, ...], list[_Device]] = {}
     for device in devices:
@@ -133,15 +134,16 @@ def _limits(devices: Sequence[_Device]) -> Iterator[Notice]:
             by_limits.setdefault(device.reasons, []).append(device)
     for limits, limited in by_limits.items():
         ranks = sorted({device.rank for device in limited})
-        listed = ", ".join(map(str, ranks[:LISTED_RANKS])) + (", ..." if len(ranks) > LISTED_RANKS else "")
         clocks = [device.sm_mhz for device in limited if device.sm_mhz is not None]
         most = [device.sm_max_mhz for device in limited if device.sm_max_mhz is not None]
-        at = _at(round(median(clocks)), max(most, default=None)) if clocks else " at an unknown clock"
-        whose = f"rank {listed}'s GPUs run" if len(ranks) == 1 else f"GPUs of {len(ranks)} ranks ({listed}) run"
+        at = _write_clock(round(median(clocks)), max(most, default=None)) if clocks else " at an unknown clock"
+        whose = f"GPUs of {len(ranks)} ranks ({listed(ranks, LISTED_RANKS)}) run"
+        if len(ranks) == 1:
+            whose = f"rank {ranks[0]}'s GPUs run"
         yield Notice(Code.CLOCKS_ARE_LIMITED, f"{whose} under a limit{at}: {', '.join(limits)}")
 
 
-def _at(sm_mhz: int | None, sm_max_mhz: int | None) -> str:
+def _write_clock(sm_mhz: int | None, sm_max_mhz: int | None) -> str:
     if sm_mhz is None:
         return ""
     return f" at {sm_mhz:,}" + (f" of {sm_max_mhz:,} MHz" if sm_max_mhz is not None else " MHz")

@@ -12,6 +12,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.notices import Code, Notice
+from analyzers.texts import listed
 from analyzers.trace import KERNEL_LAUNCH, Category, Events
 from analyzers.units import NS_PER_MS, ms
 
@@ -25,10 +26,14 @@ _PARTS = 4
 _NAMED = 3
 
 
-def healthy(events: Events, file: str) -> tuple[Events, tuple[Notice, ...]]:
+def drop_corrupt(events: Events, file: str) -> tuple[Events, tuple[Notice, ...]]:
     """Return the rows without device events whose times are corrupt, and what a reader must know of the profile."""
     corrupt = _is_corrupt(events)
-    notices = [*_corrupt(events, corrupt, file), *_lost(events, file), *_drifting(events, corrupt, file)]
+    notices = [
+        *_warn_corrupt(events, corrupt, file),
+        *_warn_lost(events, file),
+        *_warn_drift(events, corrupt, file),
+    ]
     return (events.take(~corrupt) if corrupt.any() else events), tuple(notices)
 
 
@@ -43,7 +48,7 @@ def _is_corrupt(events: Events) -> Mask:
     return is_corrupt
 
 
-def _corrupt(events: Events, corrupt: Mask, file: str) -> list[Notice]:
+def _warn_corrupt(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     rows = np.flatnonzero(corrupt)
     if not len(rows):
         return []
@@ -51,17 +56,17 @@ def _corrupt(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     most = int((launched - events.start_ns)[rows].max())
     by = f"before their own launch, by up to {ms(most)}" if most else "long before the profile"
     what = f"{len(rows)} of {int(events.on_device.sum())} device events begin {by}"
-    text = f"{file}: {what}, and are left out ({_listed(events, rows)}): their times are corrupt"
+    text = f"{file}: {what}, and are left out ({_count(events, rows)}): their times are corrupt"
     return [Notice(Code.TIMES_ARE_CORRUPT, text, Code.TIMES_ARE_CORRUPT.facts.do)]
 
 
-def _lost(events: Events, file: str) -> list[Notice]:
+def _warn_lost(events: Events, file: str) -> list[Notice]:
     """Warn of launches that the device should have carried out within the profile, and that left no event there."""
     rows = _lost_launches(events)
     if not len(rows):
         return []
     what = f"{len(rows)} launches of kernels in the midst of the profile have no event on the device"
-    text = f"{file}: {what} ({_listed(events, rows)}): kernels are missing from its windows, which show them as idle"
+    text = f"{file}: {what} ({_count(events, rows)}): kernels are missing from its windows, which show them as idle"
     return [Notice(Code.LAUNCHES_ARE_LOST, text, Code.LAUNCHES_ARE_LOST.facts.do)]
 
 
@@ -97,7 +102,7 @@ def _is_captured(events: Events, instant: Int64) -> Mask:
     return captured
 
 
-def _drifting(events: Events, corrupt: Mask, file: str) -> list[Notice]:
+def _warn_drift(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     """Warn where the device's clock moves against the host's, by what cause and effect allow."""
     rows = np.flatnonzero(events.on_device & (events.launched_ns != UNKNOWN))
     if len(rows) < _PARTS:
@@ -106,7 +111,7 @@ def _drifting(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     early = (events.launched_ns - events.start_ns)[rows]
     parts = [int(part.max()) for part in np.array_split(early, _PARTS)]
     grows = bool((np.diff(parts) > 0).all()) and bool(corrupt[rows[-(len(rows) // _PARTS) :]].mean() > 0.5)
-    behind = _behind(events, rows[~corrupt[rows]])
+    behind = _measure_lag(events, rows[~corrupt[rows]])
     if not grows and behind <= CLOCK_ERROR_NS:
         return []
     by = f"{ms(parts[-1])} early" if grows else f"{ms(behind)} late"
@@ -114,7 +119,7 @@ def _drifting(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     return [Notice(Code.PROFILE_DRIFTS, f"{text}: idle time and its causes are doubtful")]
 
 
-def _behind(events: Events, rows: Int64) -> int:
+def _measure_lag(events: Events, rows: Int64) -> int:
     """Return how far the device's clock has fallen behind, at least; `rows` are its events in order of launch.
 
     A synchronization of the device returns when all that was launched before has ended; what ends later on the
@@ -133,8 +138,7 @@ def _behind(events: Events, rows: Int64) -> int:
     return int(late - max(0, (events.start_ns - events.launched_ns)[rows].min()))
 
 
-def _listed(events: Events, rows: Int64) -> str:
+def _count(events: Events, rows: Int64) -> str:
     """Return the names of rows, the most frequent first, with how often each occurs."""
     counts = Counter(events.names[code][:60] for code in events.name[rows].tolist())
-    named = ", ".join(f"{name!r} {count} times" for name, count in counts.most_common(_NAMED))
-    return named + (", ..." if len(counts) > _NAMED else "")
+    return listed([f"{name!r} {count} times" for name, count in counts.most_common()], _NAMED)

@@ -17,7 +17,8 @@ from analyzers.errors import UnreadableCalibration, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where, is_pipe, is_there, names, places
 from analyzers.run.calibration import Calibration, read_calibration
-from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, joined, read_manifest
+from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, join_manifests, read_manifest
+from analyzers.texts import AND_MORE, listed
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
 LIGHT, NOSYNC = "light", "nosync"
@@ -45,7 +46,7 @@ class RankFile:
 
 
 @dataclass(frozen=True)
-class Recording:
+class RunLayout:
     """A run as it lies on disk: its files, its manifest, and what is already known to be missing."""
 
     path: Place
@@ -60,7 +61,7 @@ class Recording:
         return self.path.resolve().name
 
 
-def find(where: Where, steps: str | None = None, memory: int | None = None) -> Recording:
+def find(where: Where, steps: str | None = None, memory: int | None = None) -> RunLayout:
     """Find the files of a run, without reading them; `steps` is the annotation whose repeats are its steps.
 
     `memory` is what reading each may take, in bytes.
@@ -69,13 +70,13 @@ def find(where: Where, steps: str | None = None, memory: int | None = None) -> R
     """
     given = places(where)
     try:
-        recording = _found(given)
+        recording = _find_all(given)
         return replace(recording, files=tuple(replace(file, steps=steps, memory=memory) for file in recording.files))
     except OSError as error:
         raise _not_looked_into(error.filename or given[0], error) from error
 
 
-def _found(given: Sequence[Place]) -> Recording:
+def _find_all(given: Sequence[Place]) -> RunLayout:
     folders = [folder for path in given for folder in _folders_of_hosts(path) or [path]]
     if len(folders) == 1:
         return _find(folders[0])
@@ -84,10 +85,10 @@ def _found(given: Sequence[Place]) -> Recording:
     _check_one_run(folders, [recording.manifest for recording in recordings])
     # One file of several hosts' is not alone in its run.
     files = tuple(replace(file, alone=False) for recording in recordings for file in recording.files)
-    return Recording(
+    return RunLayout(
         path=given[0],
         files=files,
-        manifest=joined(manifests) if manifests else None,
+        manifest=join_manifests(manifests) if manifests else None,
         warnings=tuple(dict.fromkeys(warning for recording in recordings for warning in recording.warnings)),
         calibration=next(
             (recording.calibration for recording in recordings if recording.calibration is not None), None
@@ -112,11 +113,11 @@ def _check_one_run(folders: Sequence[Place], manifests: Sequence[Manifest | None
         raise UnusableRun(f"{first} and {second} belong to different recordings: give the folders of one")
 
 
-def _find(path: Place) -> Recording:
+def _find(path: Place) -> RunLayout:
     files = trace_files(path)
-    manifest, warnings = _recorded(path)
+    manifest, warnings = _read_manifest(path)
     recorded = manifest is not None
-    light, nosync = (_beside(files, folder) if recorded else {} for folder in (LIGHT, NOSYNC))
+    light, nosync = (_match_files(files, folder) if recorded else {} for folder in (LIGHT, NOSYNC))
     expects_light = manifest is not None and (manifest.controls.light is not None or bool(light))
     parallelism = manifest.parallelism if manifest is not None else None
     strategies = tuple(parallelism.strategies) if parallelism is not None else ()
@@ -127,11 +128,11 @@ def _find(path: Place) -> Recording:
         )
         for file in files
     )
-    calibration, more = _calibrated(path)
-    return Recording(path, ranks, manifest, (*warnings, *more), calibration)
+    calibration, more = _read_calibration(path)
+    return RunLayout(path, ranks, manifest, (*warnings, *more), calibration)
 
 
-def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
+def _read_manifest(path: Place) -> tuple[Manifest | None, list[Notice]]:
     """The manifest of a folder; a file taken by itself has none, and says what its folder would add."""
     if path.is_dir() or not is_there(path.parent / MANIFEST):
         return read_manifest(path)
@@ -139,7 +140,7 @@ def _recorded(path: Place) -> tuple[Manifest | None, list[Notice]]:
     return None, [Notice(Code.FILE_OF_A_RUN, message + "controls, model and strategy are not known")]
 
 
-def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
+def _read_calibration(path: Place) -> tuple[Calibration | None, list[Notice]]:
     """What the run's links were measured to do, where it lies beside its traces."""
     file = (path if path.is_dir() else path.parent) / LINKS
     if not is_there(file):
@@ -150,7 +151,7 @@ def _calibrated(path: Place) -> tuple[Calibration | None, list[Notice]]:
         return None, [Notice(Code.CALIBRATION_UNREADABLE, f"{error}; utilization is not known")]
 
 
-def _beside(files: Sequence[Place], folder: str) -> dict[Place, Place]:
+def _match_files(files: Sequence[Place], folder: str) -> dict[Place, Place]:
     """The same ranks' files of another window, by theirs."""
     beside = files[0].parent / folder
     present, matched = names(beside), {}
@@ -176,7 +177,7 @@ def trace_files(path: Place) -> list[Place]:
         raise _not_looked_into(path, error) from error
     if files:
         return files
-    hint = "; ".join([_hint(path, below, is_sweep), *closed[:MOST_NAMED]])
+    hint = "; ".join([_suggest(path, below, is_sweep), *closed[:MOST_NAMED]])
     raise UnusableRun(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
 
 
@@ -185,10 +186,9 @@ def may_be_trace(name: str) -> bool:
     return name.endswith(SUFFIXES) and name not in NO_TRACES
 
 
-def _hint(path: Place, below: Mapping[str, int], is_sweep: bool) -> str:
+def _suggest(path: Place, below: Mapping[str, int], is_sweep: bool) -> str:
     """Say what to name instead of a folder without traces, where `below` holds some."""
-    named = ", ".join([*below][:MOST_NAMED])
-    named += f" and {len(below) - MOST_NAMED} more" if len(below) > MOST_NAMED else ""
+    named = listed(below, MOST_NAMED, AND_MORE)
     if is_sweep:
         return f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {named}"
     if not below:

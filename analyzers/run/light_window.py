@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, values_at
-from analyzers.run.partners import Names, Partners, first_difference, partners, shared_names
+from analyzers.run.partners import Partners, SharedNames, find_partners, first_difference, shared_names
 from analyzers.trace import LIGHT_STEP, STEP, Category, Events, Kind
 
 
@@ -60,9 +60,9 @@ class Joined:
 def retime(full: Events, light: Events, window: str = "light") -> Joined | Mismatch:
     """Give the full window's device rows the light window's times, or say why they do not correspond."""
     names = shared_names(full, light)
-    joined = partners(full, light, names)
+    joined = find_partners(full, light, names)
     if joined is None:
-        return Mismatch(_reason(full, light, names, window))
+        return Mismatch(_explain_mismatch(full, light, names, window))
     rows = np.flatnonzero(light.on_device)
     is_estimated = bool(len(rows)) and bool((light.launched_ns[rows] == UNKNOWN).all())
     launched_ns = estimated_launches(full, light, joined) if is_estimated else light.launched_ns
@@ -70,7 +70,7 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
     light = replace(light, launched_ns=launched_ns)
     only_full = np.setdiff1d(np.flatnonzero(full.on_device), joined.full)
     only_light = np.setdiff1d(rows, joined.light)
-    timed = _absent(_at_light_times(full, light, joined), only_full)
+    timed = _blank_rows(_at_light_times(full, light, joined), only_full)
     joining = Joining(len(joined.full), len(only_full), len(only_light), is_estimated)
     if not len(only_light):
         return Joined(full, timed, joining)
@@ -83,20 +83,20 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
         launched_ns=launches_in_full(full, light, joined, launched_ns, only_light),
     )
     longer = Events.joined([named, more_in_full])
-    return Joined(_absent(longer, behind), Events.joined([replace(timed, names=names.names), more]), joining)
+    return Joined(_blank_rows(longer, behind), Events.joined([replace(timed, names=names.names), more]), joining)
 
 
-def _reason(full: Events, light: Events, names: Names, window: str) -> str:
+def _explain_mismatch(full: Events, light: Events, names: SharedNames, window: str) -> str:
     ours, theirs = int(full.on_device.sum()), int(light.on_device.sum())
     if not ours or not theirs:
         return f"{theirs} device events in the {window} window, {ours} in the full one"
     counts = f"of {theirs} device events in the {window} window and {ours} in the full one"
     different = first_difference(full, light, names)
-    first = f"; first {_described(light, different[1])} for {_described(full, different[0])}" if different else ""
+    first = f"; first {_describe_row(light, different[1])} for {_describe_row(full, different[0])}" if different else ""
     return f"{counts} less than nine tenths are the same in the same order{first}"
 
 
-def _described(events: Events, row: int) -> str:
+def _describe_row(events: Events, row: int) -> str:
     name = events.names[events.name[row]]
     return f"{name[:60]!r} (device {events.device[row]}, stream {events.stream[row]})"
 
@@ -110,7 +110,7 @@ def _at_light_times(full: Events, light: Events, joined: Partners) -> Events:
     return replace(full, start_ns=put("start_ns"), dur_ns=put("dur_ns"), launched_ns=put("launched_ns"))
 
 
-def _absent(events: Events, rows: Int64) -> Events:
+def _blank_rows(events: Events, rows: Int64) -> Events:
     """Return the same rows, some of them as what did not run: no length, on no device, of no kind."""
     if not len(rows):
         return events
@@ -149,8 +149,8 @@ def estimated_launches(full: Events, light: Events, joined: Partners) -> Int64:
     lead = np.maximum(full.start_ns[joined.full] - launched, 0)
     lead_ns = np.full(len(light), UNKNOWN, dtype=np.int64)
     lead_ns[joined.light] = np.where(launched == UNKNOWN, UNKNOWN, lead)
-    partner = _partner(light, joined)
-    rows, before, _ = _neighbors(light, partner)
+    partner = _find_partners(light, joined)
+    rows, before, _ = _find_neighbors(light, partner)
     alone = partner[rows] == UNKNOWN
     lead_ns[rows[alone]] = values_at(lead_ns, before[alone])
     return np.where(lead_ns == UNKNOWN, UNKNOWN, light.start_ns - lead_ns)
@@ -163,19 +163,19 @@ def launches_in_full(full: Events, light: Events, joined: Partners, launched_ns:
     the former; of the latter where it is of a later step, which by the light window's marks had begun when they were
     launched there (`launched_ns`), or where none is before them. UNKNOWN on streams without partners.
     """
-    partner = _partner(light, joined)
-    ordered, before, behind = _neighbors(light, partner)
+    partner = _find_partners(light, joined)
+    ordered, before, behind = _find_neighbors(light, partner)
     earlier, later = (values_at(full.launched_ns, values_at(partner, neighbors)) for neighbors in (before, behind))
-    begun = _begun(full, light, earlier, later, launched_ns[ordered])
+    begun = _has_begun(full, light, earlier, later, launched_ns[ordered])
     chosen = np.where((before == UNKNOWN) | begun, later, earlier)
     launches = np.full(len(light), UNKNOWN, dtype=np.int64)
     launches[ordered] = chosen
     return launches[rows]
 
 
-def _begun(full: Events, light: Events, earlier: Int64, later: Int64, launched_ns: Int64) -> Mask:
+def _has_begun(full: Events, light: Events, earlier: Int64, later: Int64, launched_ns: Int64) -> Mask:
     """Whether a later launch's step, which is not the earlier one's, had begun in the light window at an instant."""
-    marks, in_light = _marks(full, STEP), _marks(light, LIGHT_STEP)
+    marks, in_light = _find_marks(full, STEP), _find_marks(light, LIGHT_STEP)
     if not len(marks) or len(marks) != len(in_light):
         return np.zeros(len(earlier), dtype=bool)
     step = np.searchsorted(marks, later, side="right") - 1
@@ -184,19 +184,19 @@ def _begun(full: Events, light: Events, earlier: Int64, later: Int64, launched_n
     return begun
 
 
-def _marks(events: Events, name: str) -> Int64:
+def _find_marks(events: Events, name: str) -> Int64:
     """Return when the steps began that are marked by a name, in order."""
     return np.sort(events.start_ns[(events.category == Category.ANNOTATION) & events.named(name)])
 
 
-def _partner(light: Events, joined: Partners) -> Int64:
+def _find_partners(light: Events, joined: Partners) -> Int64:
     """Return for each row of the light window its partner in the full one, UNKNOWN for none."""
     partner = np.full(len(light), UNKNOWN, dtype=np.int64)
     partner[joined.light] = joined.full
     return partner
 
 
-def _neighbors(light: Events, partner: Int64) -> tuple[Int64, Int64, Int64]:
+def _find_neighbors(light: Events, partner: Int64) -> tuple[Int64, Int64, Int64]:
     """Return the device's rows by stream and launch, with the nearest before and behind each that have partners."""
     rows = np.flatnonzero(light.on_device)
     rows = rows[np.lexsort((light.start_ns[rows], light.correlation[rows], light.stream[rows], light.device[rows]))]

@@ -14,7 +14,7 @@ from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.calibration import Calibration
-from analyzers.run.layout import RankFile, Recording, find
+from analyzers.run.layout import RankFile, RunLayout, find
 from analyzers.run.light_window import Joining
 from analyzers.run.manifest import Manifest
 from analyzers.run.rank_trace import RankTrace, read_rank
@@ -81,18 +81,18 @@ def load(path: Where, steps: str | None = None, memory: int | None = None) -> Ru
     files claim one rank.
     """
     recording = find(path, steps, budget_of(memory))
-    ranks, warnings = gather(recording, map(tried(read_rank), recording.files))
+    ranks, warnings = gather(recording, map(catch_errors(read_rank), recording.files))
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(rank.in_full() for rank in ranks)
     return Run(recording.name, recording.manifest, ranks, warnings, recording.calibration)
 
 
-def tried(read: Callable[[RankFile], R]) -> Callable[[RankFile], R | AnalysisError]:
+def catch_errors(read: Callable[[RankFile], R]) -> Callable[[RankFile], R | AnalysisError]:
     """Wrap a reader so that it returns the error for a file that it cannot read, and others are read all the same."""
-    return partial(_tried, read)
+    return partial(_try_reader, read)
 
 
-def _tried(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
+def _try_reader(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
     try:
         return read(file)
     except AnalysisError as error:
@@ -101,7 +101,7 @@ def _tried(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
         return TooLarge(f"{file.path}: memory ran out while it was read; read fewer ranks at once with --workers")
 
 
-def gather(recording: Recording, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[Notice, ...]]:
+def gather(recording: RunLayout, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[Notice, ...]]:
     """Return the ranks in order, and the run's warnings. Raises as `load` does."""
     ranks: list[R] = []
     failures: list[AnalysisError] = []

@@ -13,8 +13,14 @@ from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.redaction import redacted, redacted_values
 from analyzers.run.controls import Control, Controls, joined_controls
-from analyzers.run.parallelism import Parallelism, impossible, joined_parallelism, of_known_ranks, without_impossible
-from analyzers.texts import brief
+from analyzers.run.parallelism import (
+    Parallelism,
+    find_contradictions,
+    joined_parallelism,
+    of_known_ranks,
+    without_impossible,
+)
+from analyzers.texts import brief, listed
 
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.
@@ -150,7 +156,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return [notice for notice, holds in notices.items() if holds]
 
 
-def joined(manifests: Sequence[Manifest]) -> Manifest:
+def join_manifests(manifests: Sequence[Manifest]) -> Manifest:
     """What several hosts wrote of one run: the first's, with what each says of its own ranks put together."""
     manifests = sorted(manifests, key=_first_rank)
     first = manifests[0]
@@ -209,12 +215,12 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
 
 def _of_meshes(manifest: Manifest, notices: list[Notice]) -> tuple[Manifest, list[Notice]]:
     """Leave aside meshes that contradict themselves, and say so."""
-    odd = impossible(manifest.parallelism) if manifest.parallelism is not None else []
+    odd = find_contradictions(manifest.parallelism) if manifest.parallelism is not None else []
     if manifest.parallelism is None or not odd:
         return manifest, notices
     manifest = msgspec.structs.replace(manifest, parallelism=without_impossible(manifest.parallelism))
-    listed = "; ".join(odd[:_LISTED]) + ("; ..." if len(odd) > _LISTED else "")
-    return manifest, [*notices, Notice(Code.RANK_IS_IMPOSSIBLE, f"{MANIFEST}: {listed}: not used")]
+    message = f"{MANIFEST}: {listed(odd, _LISTED, '; ...', '; ')}: not used"
+    return manifest, [*notices, Notice(Code.RANK_IS_IMPOSSIBLE, message)]
 
 
 def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
@@ -238,6 +244,6 @@ def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
     )
     if not odd:
         return manifest, []
-    listed = ", ".join(map(quoted, [*odd][:_LISTED])) + (", ..." if len(odd) > _LISTED else "")
-    message = f"{MANIFEST}: {listed} can be no ranks: what it says about them is not used"
+    named = listed([*map(quoted, odd)], _LISTED)
+    message = f"{MANIFEST}: {named} can be no ranks: what it says about them is not used"
     return manifest, [Notice(Code.RANK_IS_IMPOSSIBLE, message)]

@@ -33,7 +33,7 @@ def with_steps(events: Events, name: str, whose: object) -> Events:
     The profiler's own steps are none then. Raises UnusableRun, which names `whose` rows they are, for a name that
     nothing has.
     """
-    rows = _outermost(events, _called(events, name))
+    rows = _keep_outermost(events, _find_named(events, name))
     if not len(rows):
         names = " or ".join(map(repr, step_candidates(events, least=0.0))) or "none that repeats"
         raise UnusableRun(f"{whose}: no annotation is called {name[:80]!r}, or begins so; candidates: {names}")
@@ -46,14 +46,14 @@ def with_steps(events: Events, name: str, whose: object) -> Events:
     return replace(longer, names=(*kept, *codes), name=named, category=category, call=call)
 
 
-def _called(events: Events, name: str) -> Int64:
+def _find_named(events: Events, name: str) -> Int64:
     """Return the host's ranges with that name; where none has it, those whose names begin with it."""
     ranges = np.isin(events.category, (Category.ANNOTATION, Category.OPERATOR)) & (events.dur_ns > 0)
     exact = np.flatnonzero(ranges & np.array([known == name for known in events.names], dtype=bool)[events.name])
     return exact if len(exact) else np.flatnonzero(ranges & events.named(name))
 
 
-def _outermost(events: Events, rows: Int64) -> Int64:
+def _keep_outermost(events: Events, rows: Int64) -> Int64:
     """Return those of some ranges that begin in none of the others, by start."""
     rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows]))]
     reach = np.maximum.accumulate(events.end_ns[rows])
@@ -67,16 +67,16 @@ def step_candidates(events: Events, least: float = _HELD) -> tuple[str, ...]:
     if not len(launched):
         launched = np.sort(events.start_ns[events.category == Category.OPERATOR])
     shares = {}
-    for name, rows in _repeated(events).items():
+    for name, rows in _find_repeated(events).items():
         held = union_of(events.start_ns[rows], events.end_ns[rows])
         inside = np.searchsorted(launched, held.end) - np.searchsorted(launched, held.start)
         share = inside.sum() / max(len(launched), 1)
-        if share >= least and len(_outermost(events, rows)) > 1:
+        if share >= least and len(_keep_outermost(events, rows)) > 1:
             shares[name] = share
     return tuple(sorted(shares, key=lambda name: -shares[name])[:_LISTED])
 
 
-def _repeated(events: Events) -> dict[str, Int64]:
+def _find_repeated(events: Events) -> dict[str, Int64]:
     """Return annotations that occur several times, by name, or by what their names share before a number."""
     annotations = np.flatnonzero(events.category == Category.ANNOTATION)
     codes, which = np.unique(events.name[annotations], return_inverse=True)

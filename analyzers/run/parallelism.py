@@ -184,7 +184,7 @@ def _joined_pipeline(parts: Sequence[RecordedPipeline]) -> RecordedPipeline | No
     )
 
 
-def impossible(parallelism: Parallelism) -> list[str]:
+def find_contradictions(parallelism: Parallelism) -> list[str]:
     """Say which meshes contradict themselves: their ranks are not as many as their shape has room for."""
     return [
         f"mesh {number} has {len(mesh.dims)} dimensions, shape {mesh.shape[:_LISTED]} and {len(mesh.ranks or ())} ranks"

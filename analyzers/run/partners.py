@@ -36,34 +36,34 @@ class Partners:
 
 
 @dataclass(frozen=True, eq=False)
-class Names:
+class SharedNames:
     """One list of names for both windows, the full one's first, and the code of each light row in it."""
 
     names: tuple[str, ...]
     light: Int64
 
 
-def shared_names(full: Events, light: Events) -> Names:
+def shared_names(full: Events, light: Events) -> SharedNames:
     """Return the names of both windows as one list."""
     codes = {name: code for code, name in enumerate(full.names)}
     of_light = np.array([codes.setdefault(name, len(codes)) for name in light.names], dtype=np.int64)
-    return Names((*full.names, *list(codes)[len(full.names) :]), of_light[light.name])
+    return SharedNames((*full.names, *list(codes)[len(full.names) :]), of_light[light.name])
 
 
-def partners(full: Events, light: Events, names: Names) -> Partners | None:
+def find_partners(full: Events, light: Events, names: SharedNames) -> Partners | None:
     """Return the events that are the same, None where they are less than nine tenths of either window's."""
     codes = full.name.astype(np.int64), names.light
     windows = [_Window(events, code, frozenset()) for events, code in zip((full, light), codes, strict=True)]
     if not _are_same(*windows):
-        moved = _unequal(*windows)
+        moved = _find_unequal(*windows)
         together = [_Window(events, code, moved) for events, code in zip((full, light), codes, strict=True)]
         if not _are_same(*together):
-            return _common(*windows)
+            return _align_streams(*windows)
         windows = together
     return Partners(windows[0].rows, windows[1].rows)
 
 
-def first_difference(full: Events, light: Events, names: Names) -> tuple[int, int] | None:
+def first_difference(full: Events, light: Events, names: SharedNames) -> tuple[int, int] | None:
     """Return the first rows, one of each window, that stand at the same place and are not the same; None for none."""
     ours, theirs = _Window(full, full.name.astype(np.int64)), _Window(light, names.light)
     for row, other in zip(ours.rows.tolist(), theirs.rows.tolist(), strict=False):
@@ -111,7 +111,7 @@ def _are_same(full: _Window, light: _Window) -> bool:
     return all(np.array_equal(ours[full.rows], theirs[light.rows]) for ours, theirs in pairs)
 
 
-def _unequal(full: _Window, light: _Window) -> set[Place]:
+def _find_unequal(full: _Window, light: _Window) -> set[Place]:
     """Return the streams on which the windows hold other names, or in another order."""
     none = np.zeros(0, dtype=np.int64)
     ours, theirs = full.by_place(), light.by_place()
@@ -122,14 +122,14 @@ def _unequal(full: _Window, light: _Window) -> set[Place]:
     }
 
 
-def _common(full: _Window, light: _Window) -> Partners | None:
+def _align_streams(full: _Window, light: _Window) -> Partners | None:
     """Return the longest common sequence of each stream, of those that moved together."""
     most = _most_different(len(full.rows), len(light.rows))
     ours, theirs = full.by_place(), light.by_place()
     none = np.zeros(0, dtype=np.int64)
-    unequal = _unequal(full, light)
+    unequal = _find_unequal(full, light)
     pairs = [(ours[place], theirs[place]) for place in ours.keys() - unequal]
-    moved = _exchanging(full, light, unequal)
+    moved = _find_exchanging(full, light, unequal)
     for place in sorted(unequal - moved):
         of_full, of_light = ours.get(place, none), theirs.get(place, none)
         allowed = min(most, _most_different(len(of_full), len(of_light)))
@@ -157,7 +157,7 @@ def _most_different(full: int, light: int) -> int:
     return full + light - 2 * fewest
 
 
-def _exchanging(full: _Window, light: _Window, unequal: set[Place]) -> set[Place]:
+def _find_exchanging(full: _Window, light: _Window, unequal: set[Place]) -> set[Place]:
     """Return streams that lack kernels of a name that other streams of their device have too many of, exactly."""
     ours, theirs = full.by_place(), light.by_place()
     count = int(max(full.code.max(initial=0), light.code.max(initial=0))) + 1

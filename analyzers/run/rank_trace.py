@@ -16,7 +16,7 @@ from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
-from analyzers.run.health import healthy
+from analyzers.run.health import drop_corrupt
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
@@ -147,9 +147,9 @@ def read_rank(
     trace = read_trace(file.path, on_bytes=on_bytes, memory=limit, helpers=helpers, piped=file.piped)
     if trace.refusal is not None:
         raise UnreadableTrace(f"{file.path}: {trace.refusal}")
-    header, doubted = _believed(file, trace.header)
-    rank = _rank(file, header)
-    events, ill = healthy(trace.events, file.path.name)
+    header, doubted = _check_header(file, trace.header)
+    rank = _choose_rank(file, header)
+    events, ill = drop_corrupt(trace.events, file.path.name)
     if file.steps is not None:
         events = with_steps(events, file.steps, file.path)
     budget = Budget(file.path, limit, trace.peak_bytes)
@@ -211,7 +211,7 @@ def _light_times(
         trace = read_trace(light, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
         return Mismatch(str(error)), (), _NO_BUDGET
-    events, ill = healthy(trace.events, light.name)
+    events, ill = drop_corrupt(trace.events, light.name)
     lost = tuple(notice.within(f"{LIGHT}/") for notice in (*trace.lost, *ill))
     return retime(full, events), lost, trace.peak_bytes
 
@@ -230,7 +230,7 @@ def _nosync_events(
     return trace.events, tuple(notice.within(f"{NOSYNC}/") for notice in trace.lost), trace.peak_bytes
 
 
-def _believed(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:
+def _check_header(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:
     """Return the header without a rank or world size that can be none, and a notice that says so."""
     distributed = header.distributed
     doubted = [
@@ -250,7 +250,7 @@ def _is_rank(value: object) -> bool:
     return not isinstance(value, str) and rank_number(value) is not None
 
 
-def _rank(file: RankFile, header: Header) -> RankNumber:
+def _choose_rank(file: RankFile, header: Header) -> RankNumber:
     stated = rank_number(header.distributed.get("rank"))
     if stated is not None:
         return stated

@@ -94,7 +94,7 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
         raise UnreadableDocument(
             f"{file}: schema {written.schema!r} is not {SCHEMA!r}; make it anew with `tracer sweep`"
         )
-    cells, warnings = _cells(written.cells)
+    cells, warnings = _check_cells(written.cells)
     sweep = Sweep(
         name=(written.name if isinstance(written.name, str) else "") or folder.resolve().name,
         command=[str(word) for word in written.command] if isinstance(written.command, list) else [],
@@ -104,7 +104,7 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
     return sweep.without_secrets(), warnings
 
 
-def _cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:
+def _check_cells(written: list[msgspec.Raw]) -> tuple[list[Cell], list[Notice]]:
     """Return the cells that make sense, the first of each name and place in the grid; a notice for each other."""
     cells: list[Cell] = []
     warnings: list[Notice] = []

@@ -121,21 +121,21 @@ def call_of(args: Args) -> Call | None:
     elements_in, elements_out = whole(args.elements_in), whole(args.elements_out)
     if kind == Kind.ALL_REDUCE and elements_in == elements_out == 0:
         kind = Kind.BARRIER  # PyTorch's barrier is an all-reduce of nothing
-    group = _group(args)
+    group = _parse_group(args)
     return Call(
         kind=kind,
         elements_in=elements_in,
         elements_out=elements_out,
         dtype=args.dtype if isinstance(args.dtype, str) else "",
         group=group,
-        sent_to=_peer(args.target, group) if kind == Kind.SEND_RECV else (),
-        received_from=_peer(args.source, group) if kind == Kind.SEND_RECV else (),
+        sent_to=_find_peer(args.target, group) if kind == Kind.SEND_RECV else (),
+        received_from=_find_peer(args.source, group) if kind == Kind.SEND_RECV else (),
         split_in=numbers(args.split_in),
         split_out=numbers(args.split_out),
     )
 
 
-def _group(args: Args) -> Group | None:
+def _parse_group(args: Args) -> Group | None:
     name = str(args.group_name) if isinstance(args.group_name, str | int) else ""
     size = whole(args.group_size)
     ranks: tuple[int, ...] | None = numbers(args.group_ranks)
@@ -147,7 +147,7 @@ def _group(args: Args) -> Group | None:
     return Group(name, size if size > 0 else len(ranks or ()), ranks, description)
 
 
-def _peer(written: Any, group: Group | None) -> tuple[int, ...]:
+def _find_peer(written: Any, group: Group | None) -> tuple[int, ...]:
     """The other rank of a message, said by its place in the group, as a rank of the run."""
     index = whole(written)
     if index < 0:
@@ -164,10 +164,10 @@ def inputs_of(dims: bytes, types: bytes, concrete: bytes = b"") -> Inputs:
         dtypes = msgspec.json.decode(types, type=list[str]) if types else []
     except (ValueError, msgspec.DecodeError):
         return Inputs((), ())
-    return Inputs(tuple(shapes), tuple(dtypes), tuple(_values(concrete)))
+    return Inputs(tuple(shapes), tuple(dtypes), tuple(_parse_values(concrete)))
 
 
-def _values(concrete: bytes) -> list[str]:
+def _parse_values(concrete: bytes) -> list[str]:
     """The values of inputs that are no tensors; none where they are not written as PyTorch does: shapes still count."""
     try:
         return msgspec.json.decode(concrete, type=list[str]) if concrete else []

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.trace.columns import LAST_DEVICE_CATEGORY, Columns, Part
+from analyzers.trace.columns import LAST_DEVICE_CATEGORY, EventColumns, EventPart
 from analyzers.trace.decoding import NEVER, spread
-from analyzers.trace.events import SAID, Events, Syncs, launch_times
+from analyzers.trace.events import SYNC_FIELDS, Events, Syncs, launch_times
 from analyzers.trace.kernel_names import Category, is_waiting, kinds
 from analyzers.trace.range_names import STEP
 
@@ -32,17 +32,17 @@ class Assembled:
     endless: int
 
 
-def assembled(columns: Columns, base_time_ns: int) -> Assembled:
+def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
     """Return all rows, in the file's order, without those that have no time or only tell of waiting."""
     names, part = columns.names, columns.whole()
-    category, name = _category(part, columns, names), part.column("name")
-    start_ns, dur_ns, timed = _times(part, base_time_ns)
+    category, name = _assign_category(part, columns, names), part.column("name")
+    start_ns, dur_ns, timed = _read_times(part, base_time_ns)
     endless = int((timed & (dur_ns < 0) & (category != Category.FLOW)).sum())
     np.maximum(dur_ns, 0, out=dur_ns)
     on_device = category <= LAST_DEVICE_CATEGORY
-    device, peer, crosses = _places(part, category, name, names)
+    device, peer, crosses = _find_places(part, category, name, names)
     call_row = part.column("call_row")
-    call, calls = columns.calls.resolved(_sparse(part, "call", call_row))
+    call, calls = columns.calls.resolved(_fill_sparse(part, "call", call_row))
     forward_row = part.column("forward_row")
     correlation = part.column("correlation")
     events = Events(
@@ -58,14 +58,14 @@ def assembled(columns: Columns, base_time_ns: int) -> Assembled:
         stream=spread(part.column("stream"), on_device),
         correlation=correlation,
         nbytes=spread(part.column("bytes"), on_device),
-        external=_externals(part, on_device, call_row),
-        sequence=_sparse(part, "sequence", call_row),
+        external=_find_externals(part, on_device, call_row),
+        sequence=_fill_sparse(part, "sequence", call_row),
         call=call,
         calls=calls,
-        inputs=_sparse(part, "inputs", part.column("inputs_row")).astype(np.int32),
+        inputs=_fill_sparse(part, "inputs", part.column("inputs_row")).astype(np.int32),
         shapes=columns.calls.shapes,
-        forward=_sparse(part, "forward", forward_row),
-        forward_thread=_sparse(part, "forward_thread", forward_row),
+        forward=_fill_sparse(part, "forward", forward_row),
+        forward_thread=_fill_sparse(part, "forward_thread", forward_row),
         grid=spread(columns.calls.same_grids(part.column("grid")), on_device),
         launched_ns=launch_times(category, correlation, start_ns),
         position=part.column("position"),
@@ -73,16 +73,16 @@ def assembled(columns: Columns, base_time_ns: int) -> Assembled:
     return Assembled(_of_activity(events, part, timed), int((~timed).sum()), endless)
 
 
-def _times(part: Part, base_time_ns: int) -> tuple[Int64, Int64, Mask]:
+def _read_times(part: EventPart, base_time_ns: int) -> tuple[Int64, Int64, Mask]:
     """Starts since the epoch, durations as they are written, and which rows have a time."""
     start_ns, dur_ns = part.column("start_ns"), part.column("dur_ns")
     timed: Mask = start_ns != NEVER
     return np.where(timed, start_ns + base_time_ns, UNKNOWN), dur_ns, timed
 
 
-def _of_activity(events: Events, part: Part, timed: Mask) -> Events:
+def _of_activity(events: Events, part: EventPart, timed: Mask) -> Events:
     """The rows that have a time and do something; synchronizations that have a time stand apart."""
-    syncs = _syncs(events, part, timed)
+    syncs = _build_syncs(events, part, timed)
     kept = timed
     waiting = np.array([is_waiting(name) for name in events.names], dtype=bool)
     if waiting.any():
@@ -92,7 +92,7 @@ def _of_activity(events: Events, part: Part, timed: Mask) -> Events:
     return events.with_syncs(syncs) if kept.all() else events.take(kept).with_syncs(syncs)
 
 
-def _syncs(events: Events, part: Part, timed: Mask) -> Syncs:
+def _build_syncs(events: Events, part: EventPart, timed: Mask) -> Syncs:
     rows = part.column("sync_row")
     has_time = timed[rows]
     rows = rows[has_time]
@@ -100,10 +100,10 @@ def _syncs(events: Events, part: Part, timed: Mask) -> Syncs:
         name: getattr(events, name)[rows]
         for name in ("position", "name", "start_ns", "dur_ns", "thread", "correlation")
     }
-    return Syncs(**shared, **{name: part.column(f"sync_{name}")[has_time] for name in SAID})
+    return Syncs(**shared, **{name: part.column(f"sync_{name}")[has_time] for name in SYNC_FIELDS})
 
 
-def _category(part: Part, columns: Columns, names: Sequence[str]) -> NDArray[np.int8]:
+def _assign_category(part: EventPart, columns: EventColumns, names: Sequence[str]) -> NDArray[np.int8]:
     """The category of every row; steps, which torch before 1.9 writes as operators, are annotations."""
     category = part.column("category")
     if _OLD_OPERATOR not in columns.marks.categories:
@@ -112,8 +112,8 @@ def _category(part: Part, columns: Columns, names: Sequence[str]) -> NDArray[np.
     return np.where(is_step & (category == Category.OPERATOR), Category.ANNOTATION, category).astype(np.int8)
 
 
-def _places(
-    part: Part, category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str]
+def _find_places(
+    part: EventPart, category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
     """The device of every row, the other device of a copy between two, and which rows are such copies."""
     on_device = category <= LAST_DEVICE_CATEGORY
@@ -133,14 +133,14 @@ def _places(
     return spread(device, on_device).astype(np.int32), spread(peer, on_device).astype(np.int32), crosses
 
 
-def _externals(part: Part, on_device: Mask, call_row: Int64) -> Int64:
+def _find_externals(part: EventPart, on_device: Mask, call_row: Int64) -> Int64:
     """What joins kernels and the operators that tell of their collectives."""
     column = spread(part.column("external"), on_device)
     column[call_row] = part.column("call_external")
     return column
 
 
-def _sparse(part: Part, name: str, rows: Int64) -> Int64:
+def _fill_sparse(part: EventPart, name: str, rows: Int64) -> Int64:
     """A column of all rows from the values that few have."""
     column = np.full(part.rows, UNKNOWN, dtype=np.int64)
     column[rows] = part.column(name)

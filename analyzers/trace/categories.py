@@ -87,14 +87,14 @@ class Marks:
     def refusal(self, outside: bytes) -> str | None:
         """Return why the file is not to be analysed, None where it is; `outside` is its text around the events."""
         marks = self.categories | self.processes
-        devices = {name: _matching(pattern, marks) for name, pattern in _DEVICES.items()}
+        devices = {name: _match(pattern, marks) for name, pattern in _DEVICES.items()}
         listed = [f"{name} ({', '.join(found)})" for name, found in devices.items() if found]
         if listed:
             return f"holds rows of {' and '.join(listed)}, a device without rules; tracer reads those of CUDA and ROCm"
         if not self.categories or not self.categories.isdisjoint(CATEGORIES.keys() | _OF_HOST - {""}):
             return None
         marks |= set(re.findall(r'"(\w+)"\s*:', outside[:_LOOKED_AT].decode(errors="replace")))
-        program = next((name for name, pattern in _PROGRAMS.items() if _matching(pattern, marks)), "another program")
+        program = next((name for name, pattern in _PROGRAMS.items() if _match(pattern, marks)), "another program")
         return f"no trace of torch.profiler: it looks like one of {program}; give a file that torch.profiler exported"
 
     @property
@@ -103,11 +103,11 @@ class Marks:
         return sorted(self.categories - CATEGORIES.keys() - _OF_HOST)
 
 
-def _matching(pattern: re.Pattern[str], marks: Iterable[str]) -> list[str]:
+def _match(pattern: re.Pattern[str], marks: Iterable[str]) -> list[str]:
     return sorted(mark[:40] for mark in marks if pattern.match(mark))
 
 
-def seems(head: bytes) -> str | None:
+def guess_format(head: bytes) -> str | None:
     """Return what a file that is no JSON seems to be, by its first bytes; None where they do not tell."""
     if head.startswith(b"SQLite format 3"):
         return "an SQLite database, as Nsight Systems exports one"

@@ -141,7 +141,7 @@ class Call:
 
     @property
     def _keeps_unsaid(self) -> bool:
-        """Of an all-to-all: whether it is uneven, and no splits say what of it the rank keeps, which does not count."""
+        """Whether this is an uneven all-to-all whose splits are unknown, so that the rank's own share is not known."""
         sides = {self.elements_in, self.elements_out} - {UNKNOWN}
         return self.kind == Collective.ALL_TO_ALL and len(sides) > 1 and not (self.split_in or self.split_out)
 

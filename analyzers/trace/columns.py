@@ -46,7 +46,7 @@ from analyzers.trace.decoding import (
     with_escaped_name,
 )
 from analyzers.trace.event_stream import CannotDecode
-from analyzers.trace.events import said
+from analyzers.trace.events import sync_columns
 from analyzers.trace.header import convert
 from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
 from analyzers.trace.range_names import PREFIX as MODULE
@@ -92,7 +92,7 @@ class _DecimalEvent(_TypedEvent, gc=False):
 
 
 @dataclass
-class Part:
+class EventPart:
     """Columns of successive rows, of so many events; what names rows or places counts from the part's first one."""
 
     rows: int
@@ -110,10 +110,10 @@ _OF_ROWS = ("call_row", "inputs_row", "forward_row", "sync_row")
 _OF_EVENTS = "position"
 
 
-def joined(parts: list[Part]) -> Part:
+def join_parts(parts: list[EventPart]) -> EventPart:
     """Return successive parts as one; each column is let go of as it is joined."""
     if not parts:
-        return Part(0, 0, {})
+        return EventPart(0, 0, {})
     rows = np.cumsum([0, *(part.rows for part in parts)])
     events = np.cumsum([0, *(part.events for part in parts)])
     columns = {}
@@ -123,21 +123,21 @@ def joined(parts: list[Part]) -> Part:
             first = events if name == _OF_EVENTS else rows
             pieces = [piece + begin for piece, begin in zip(pieces, first[:-1], strict=True)]
         columns[name] = narrow(np.concatenate(pieces) if len(pieces) > 1 else pieces[0])
-    return Part(int(rows[-1]), int(events[-1]), columns)
+    return EventPart(int(rows[-1]), int(events[-1]), columns)
 
 
 @dataclass
 class Decoded:
     """What another process made of a piece of a file: one part, and what the codes in it stand for."""
 
-    part: Part
+    part: EventPart
     pieces: int
     names: tuple[str, ...]
     calls: CallColumns
     marks: Marks
 
 
-class Columns:
+class EventColumns:
     """Takes the events of a file. `needs_more` says whether its rows have arguments that few files have."""
 
     def __init__(
@@ -148,8 +148,8 @@ class Columns:
         self._codes = Codes[str]()
         self._shaped, self._typed_shaped = ByCode(self._codes, has_shapes), ByCode(self._codes, has_typed_shapes)
         self.calls = CallColumns()
-        self._parts: list[Part] = []
-        self._recent: list[Part] = []
+        self._parts: list[EventPart] = []
+        self._recent: list[EventPart] = []
         self._count = self._pieces = self._skipped = 0
         self.needs_more = needs_more
         self._has_calls = has_calls
@@ -230,7 +230,7 @@ class Columns:
         return True
 
     def _take_rows(self, rows: Sequence[Any]) -> None:
-        events = [_event(row) for row in rows]
+        events = [_parse_event(row) for row in rows]
         sensible = [event for event in events if event is not None]
         self._append(sensible)
         self.lost_events += len(events) - len(sensible)
@@ -241,7 +241,7 @@ class Columns:
         wanted = of_events > 0
         kept = events if wanted.all() else list(compress(events, wanted.tobytes()))
         if not len(kept):
-            self._keep(Part(0, len(events), {}))
+            self._keep(EventPart(0, len(events), {}))
             return True
         start_ns, dur_ns = nanoseconds([event.ts for event in kept]), nanoseconds([event.dur for event in kept])
         if start_ns is None or dur_ns is None:
@@ -265,17 +265,17 @@ class Columns:
             **self._device_columns(list(compress(kept, on_device.tobytes()))),
             **_sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
         }
-        self._keep(Part(len(kept), len(events), columns))
+        self._keep(EventPart(len(kept), len(events), columns))
         self.budget.check(self.nbytes, f"{self._count:,} or more rows of it")
         return True
 
-    def _keep(self, part: Part, pieces: int = 1) -> None:
+    def _keep(self, part: EventPart, pieces: int = 1) -> None:
         """Keep a part behind the others; one without rows only moves the places of those behind it."""
         self._skipped += part.events
         if not part.rows:
             return
         part.columns[_OF_EVENTS] = part.columns[_OF_EVENTS] + (self._skipped - part.events)
-        self._recent.append(Part(part.rows, self._skipped, part.columns))
+        self._recent.append(EventPart(part.rows, self._skipped, part.columns))
         self._skipped = 0
         if len(self._recent) == _JOINED:
             self._join()
@@ -285,7 +285,7 @@ class Columns:
     def _join(self) -> None:
         """Make one of the last parts, whose columns are narrower then."""
         if self._recent:
-            self._parts.append(joined(self._recent))
+            self._parts.append(join_parts(self._recent))
             self._recent = []
 
     def _device_columns(self, events: Sequence[Event]) -> dict[str, NDArray[Any]]:
@@ -316,10 +316,10 @@ class Columns:
         self._keep(decoded.part, decoded.pieces)
         self._kinds.marks.add(decoded.marks)
 
-    def whole(self) -> Part:
+    def whole(self) -> EventPart:
         """Return all rows, and let go of them."""
         self._join()
-        part = joined(self._parts)
+        part = join_parts(self._parts)
         part.events += self._skipped
         self._parts = []
         return part
@@ -363,11 +363,11 @@ class _Kinds:
 
 def _sync_columns(events: Sequence[Event], rows: NDArray[np.intp]) -> dict[str, Int64]:
     chosen = [events[row] for row in rows.tolist()]
-    columns = said([event.args for event in chosen], int64_column([event.pid for event in chosen]))
+    columns = sync_columns([event.args for event in chosen], int64_column([event.pid for event in chosen]))
     return {"sync_row": rows} | {f"sync_{name}": column for name, column in columns.items()}
 
 
-def _event(row: Any) -> Event | None:
+def _parse_event(row: Any) -> Event | None:
     """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
     if isinstance(row, dict) and isinstance(row.get("args"), dict):
         row = row | {"args": with_raw(row["args"])}

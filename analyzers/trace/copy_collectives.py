@@ -29,13 +29,13 @@ _STAGING = ("HtoD", "DtoH", "HtoH")
 
 def with_copy_collectives(events: Events) -> Events:
     """Return the same rows with copies of kind COMM that are all there is of the collective that launched them."""
-    copies = _candidates(events)
+    copies = _find_candidates(events)
     calls = _host_calls(events)
     if not len(copies) or not len(calls):
         return events
     kernels = _moving_kernels(events)
-    launches = _launches(events, np.r_[copies, kernels])
-    around = _outermost(events, calls, launches)
+    launches = _find_launches(events, np.r_[copies, kernels])
+    around = _find_outermost(events, calls, launches)
     of_copies, of_kernels = around[: len(copies)], around[len(copies) :]
     alone = (of_copies >= 0) & ~np.isin(of_copies, of_kernels) & ~_of_batches(events, launches, len(copies))
     alone &= ~np.isin(of_copies, np.r_[_of_one(events, calls), _of_lost(events, calls)])
@@ -52,7 +52,7 @@ def _moving_kernels(events: Events) -> Int64:
     return rows[~np.isin(events.name[rows], signalling)]
 
 
-def _candidates(events: Events) -> Int64:
+def _find_candidates(events: Events) -> Int64:
     moves = [name.startswith("Memcpy") and not any(way in name for way in _STAGING) for name in events.names]
     return np.flatnonzero((events.category == Category.MEMCPY) & np.array(moves, dtype=bool)[events.name])
 
@@ -69,7 +69,7 @@ def _calls_a_collective(name: str) -> bool:
     return prefix is not None and kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
 
 
-def _launches(events: Events, rows: Int64) -> Int64:
+def _find_launches(events: Events, rows: Int64) -> Int64:
     """Return the row of the host call that launched each device row, UNKNOWN where there is none."""
     calls = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
     calls = calls[np.lexsort((events.start_ns[calls], events.correlation[calls]))]
@@ -77,7 +77,7 @@ def _launches(events: Events, rows: Int64) -> Int64:
     return values_at(calls, index)
 
 
-def _outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
+def _find_outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
     """Return for each launch the outermost call that holds its start on its thread, UNKNOWN for none."""
     around = np.full(len(launches), UNKNOWN, dtype=np.int64)
     known, by_thread = np.flatnonzero(launches >= 0), rows_by(events.thread[calls])
@@ -100,7 +100,7 @@ def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
     of_batch = np.zeros(copies, dtype=bool)
     kernels = launches[copies:][launches[copies:] >= 0]
     kernels = kernels[np.lexsort((events.start_ns[kernels], events.thread[kernels]))]
-    batched = _outermost(events, batches, kernels) >= 0
+    batched = _find_outermost(events, batches, kernels) >= 0
     known = np.flatnonzero(launches[:copies] >= 0)
     copying = rows_by(events.thread[launches[known]])
     for thread, own in rows_by(events.thread[kernels]).items():
@@ -115,7 +115,7 @@ def _of_lost(events: Events, calls: Int64) -> Int64:
     launches = np.array([KERNEL_LAUNCH.match(name) is not None for name in events.names], dtype=bool)[events.name]
     rows = np.flatnonzero(launches & (events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
     lost = rows[~np.isin(events.correlation[rows], events.correlation[events.on_device])]
-    return _outermost(events, calls, lost)
+    return _find_outermost(events, calls, lost)
 
 
 def _of_one(events: Events, calls: Int64) -> Int64:
@@ -123,4 +123,4 @@ def _of_one(events: Events, calls: Int64) -> Int64:
     telling = calls[events.call[calls] >= 0]
     alone = np.array([one.group is not None and one.group.size == 1 for one in events.calls], dtype=bool)
     telling = telling[alone[events.call[telling]]] if len(telling) else telling
-    return _outermost(events, calls, telling)
+    return _find_outermost(events, calls, telling)

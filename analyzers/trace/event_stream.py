@@ -21,8 +21,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from analyzers.trace.categories import seems
-from analyzers.trace.decoding import brackets, cleaned, scan
+from analyzers.trace.categories import guess_format
+from analyzers.trace.decoding import brackets, clean, scan
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 25
@@ -128,7 +128,7 @@ class EventStream:
         while not self._ended and (taken := self._take_front(text, is_all=True)):
             del text[1 : 1 + taken]
         if not self._ended:
-            self.lost.append(_end(bytes(text[1:])))
+            self.lost.append(_explain_end(bytes(text[1:])))
             del text[1:]
         if self._is_walked and not (self.damaged or self.lost_events or self.lost):
             self.damaged = 1
@@ -161,7 +161,7 @@ class EventStream:
         """Read up to the list of events; what follows its bracket."""
         text, patience, is_front = b"", 0, True
         for block in self.blocks:
-            if not text and (other := seems(block[:_FIRST])):
+            if not text and (other := guess_format(block[:_FIRST])):
                 raise NoEvents(f"it looks like {other}")
             # White space in front is let go as it comes, however much there is of it.
             text += block
@@ -271,7 +271,7 @@ class EventStream:
         """
         self._is_walked = True
         written = text[1:].decode("utf-8", errors="surrogateescape")
-        readable = cleaned(written)
+        readable = clean(written)
         offset = 0
         while (begin := readable.find("{", offset)) >= 0:
             gap = readable[offset:begin]
@@ -330,7 +330,7 @@ class EventStream:
         self.tail = text.lstrip(_SPACE).removeprefix(b"]").strip(_SPACE)
 
 
-def _end(text: bytes) -> str:
+def _explain_end(text: bytes) -> str:
     """Say of a text behind the last event, where the list has no end that was found, why it is lost."""
     if _WHOLE.search(text):
         return f"the last {len(text):,} bytes: the file ends whole, but is damaged where they begin"

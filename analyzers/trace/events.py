@@ -40,9 +40,9 @@ class Syncs(Columns):
     wait_on_record: Int64
 
 
-def said(rows: Sequence[Args], processes: Int64) -> dict[str, Int64]:
+def sync_columns(rows: Sequence[Args], processes: Int64) -> dict[str, Int64]:
     """Return as columns what synchronizations alone say; a device is the row's process where it names none."""
-    columns = {name: _numbers([getattr(args, name, UNKNOWN) for args in rows]) for name in SAID}
+    columns = {name: _numbers([getattr(args, name, UNKNOWN) for args in rows]) for name in SYNC_FIELDS}
     return columns | {"device": np.where(columns["device"] < 0, processes, columns["device"])}
 
 
@@ -50,7 +50,7 @@ def _numbers(values: Sequence[Any]) -> Int64:
     return np.array([whole(value) for value in values], dtype=np.int64)
 
 
-SAID = ("device", "stream", "wait_on_stream", "wait_on_record")
+SYNC_FIELDS = ("device", "stream", "wait_on_stream", "wait_on_record")
 NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Syncs)})
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from analyzers.trace.decoding import LAST_NS, Oddity, raw_decode, readable
+from analyzers.trace.decoding import LAST_NS, Oddity, make_readable, raw_decode
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -57,40 +57,42 @@ def outside(before: bytes, behind: bytes) -> Outside:
     if not before:
         return Outside(Header(), behind=len(behind))
     lost = []
-    front = _object(before.rstrip(_GAP) + b"}")
+    front = _parse_object(before.rstrip(_GAP) + b"}")
     if front is None or front.rest:
-        front = _Object(_recovered(before))
+        front = _Object(_recover_values(before))
         lost.append(f"the header before the events{_but_for(front.values)}")
     elif before[len(before.rstrip(_GAP)) :].count(b",") != bool(front.values):
         lost.append("what may have stood before the events (a comma is missing there, or one too many)")
-    back = _object(b"{" + behind.lstrip(_GAP))
+    back = _parse_object(b"{" + behind.lstrip(_GAP))
     if back is None:
-        back = _Object(_recovered(behind))
+        back = _Object(_recover_values(behind))
         lost.append(f"what follows the events{_but_for(back.values)}")
     elif behind[: -len(behind.lstrip(_GAP))].count(b",") != bool(back.values):
         lost.append("what may have followed the events (a comma is missing there, or one too many)")
     if "traceEvents" in back.values:
         lost.append("a second list of traceEvents")
-    header, odd = _header(front.values | back.values)
+    header, odd = _check_values(front.values | back.values)
     return Outside(header, (*lost, *odd), frozenset(front.oddities | back.oddities), len(back.rest.encode()))
 
 
-def _header(values: dict[str, Any]) -> tuple[Header, list[str]]:
+def _check_values(values: dict[str, Any]) -> tuple[Header, list[str]]:
     """Those values that are of their type, and what is said of the others."""
-    header = _written(values)
+    header = _build_header(values)
     if header is not None:
-        return _public(header), []
-    kept = {key: value for key, value in values.items() if _written({key: value}) is not None}
-    return _public(_written(kept) or _WrittenHeader()), [f"the header's {', '.join(sorted(set(values) - set(kept)))}"]
+        return _redact(header), []
+    kept = {key: value for key, value in values.items() if _build_header({key: value}) is not None}
+    return _redact(_build_header(kept) or _WrittenHeader()), [
+        f"the header's {', '.join(sorted(set(values) - set(kept)))}"
+    ]
 
 
-def _written(values: dict[str, Any]) -> _WrittenHeader | None:
+def _build_header(values: dict[str, Any]) -> _WrittenHeader | None:
     """Build a header whose values are of their type, and whose epoch is one; None of others."""
     header = convert(values, _WrittenHeader)
     return header if header is not None and 0 <= header.base_time_ns <= LAST_NS else None
 
 
-def _recovered(text: bytes) -> dict[str, Any]:
+def _recover_values(text: bytes) -> dict[str, Any]:
     """What times and ranks need of a header that does not parse."""
     values: dict[str, Any] = {}
     if base := re.search(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})\b', text):
@@ -112,9 +114,9 @@ class _Object:
     oddities: frozenset[Oddity] = frozenset()
 
 
-def _object(data: bytes) -> _Object | None:
+def _parse_object(data: bytes) -> _Object | None:
     """A JSON object at the front of a text, and what stands behind it; None where there is none."""
-    text, oddities = readable(data)
+    text, oddities = make_readable(data)
     try:
         parsed, end, oddities = raw_decode(text, oddities)
     except (ValueError, RecursionError):
@@ -122,7 +124,7 @@ def _object(data: bytes) -> _Object | None:
     return _Object(parsed, text[end:].strip(" \t\r\n"), frozenset(oddities))
 
 
-def _public(header: _WrittenHeader) -> Header:
+def _redact(header: _WrittenHeader) -> Header:
     return Header(
         header.base_time_ns,
         header.distributed,

@@ -65,10 +65,6 @@ def _product(first: int, second: int, inputs: Inputs) -> int:
     return 2 * prod(left) * width
 
 
-def _linear(inputs: Inputs) -> int:
-    return 2 * prod(_shape(inputs, 0)) * prod(_shape(inputs, 1)[:-1])
-
-
 def _grouped(inputs: Inputs) -> int:
     """A product for each group, of rows, columns or inner places that are given to groups without a rest."""
     left, right = _shape(inputs, 0), _shape(inputs, 1)
@@ -113,7 +109,7 @@ def _attention(first: int, heads_last: bool, inputs: Inputs) -> int:
 _FORMULAS: dict[str, _Formula] = {
     **{name: partial(_product, *places) for name, places in _PRODUCTS.items()},
     **dict.fromkeys(_GROUPED, _grouped),
-    "aten::linear": _linear,
+    "aten::linear": lambda inputs: 2 * prod(_shape(inputs, 0)) * prod(_shape(inputs, 1)[:-1]),
     **dict.fromkeys(_CONVOLUTIONS, _convolution),
     "aten::convolution_backward": _convolution_backward,
     **{f"{_SDPA}{name}": partial(_attention, 0, False) for name in _ATTENTIONS},

@@ -18,7 +18,7 @@ from itertools import chain, islice
 
 from analyzers.errors import TooLarge
 from analyzers.memory import Budget
-from analyzers.trace.columns import TEXT_BYTES, Columns, Decoded
+from analyzers.trace.columns import TEXT_BYTES, Decoded, EventColumns
 from analyzers.trace.decoding import BLOCK
 from analyzers.trace.event_stream import EventStream, Unsound
 from analyzers.trace.kernel_names import Category
@@ -72,7 +72,7 @@ class _Piece:
     rest: int
 
 
-def take_pieces(stream: EventStream, text: bytearray, columns: Columns, helpers: Helpers, split: Split) -> None:
+def take_pieces(stream: EventStream, text: bytearray, columns: EventColumns, helpers: Helpers, split: Split) -> None:
     """Take a stream's events with others' help, all but the last ones, before which its text ends then.
 
     Raises CannotSplit, and BrokenProcessPool where a helper is lost.
@@ -107,7 +107,7 @@ def _behind_last(separator: bytes, blocks: tuple[bytes, ...]) -> bytes:
 class _Queue:
     """Pieces that are decoded at the same time, and added to columns in their order."""
 
-    def __init__(self, columns: Columns, separator: bytes, helpers: Helpers) -> None:
+    def __init__(self, columns: EventColumns, separator: bytes, helpers: Helpers) -> None:
         self._columns, self._separator, self._helpers = columns, separator, helpers
         self._pending: deque[Future[Decoded | Split]] = deque()
 
@@ -119,10 +119,10 @@ class _Queue:
             self._add(self._pending.popleft().result())
         # Two wait for whoever is ready first, since handing over takes a moment.
         if sum(not future.done() for future in self._pending) <= self._helpers.count + 1:
-            self._pending.append(self._helpers.executor.submit(decoded, piece, terms))
+            self._pending.append(self._helpers.executor.submit(decode, piece, terms))
             return
         here: Future[Decoded | Split] = Future()
-        here.set_result(decoded(piece, terms))
+        here.set_result(decode(piece, terms))
         self._pending.append(here)
 
     def drain(self) -> None:
@@ -143,9 +143,9 @@ class _Queue:
             raise CannotSplit(Split.NOWHERE if is_over or not isinstance(result, Split) else result)
 
 
-def decoded(piece: _Piece, terms: _Terms) -> Decoded | Split:
+def decode(piece: _Piece, terms: _Terms) -> Decoded | Split:
     """Return what stands in a piece, or from where on its file can be split instead."""
-    columns = Columns(terms.categories, terms.budget, needs_more=terms.needs_more, has_calls=terms.has_calls)
+    columns = EventColumns(terms.categories, terms.budget, needs_more=terms.needs_more, has_calls=terms.has_calls)
 
     def take(array: memoryview, lenient: bool) -> None:
         if lenient or len(array) > _LONGEST_CHUNK:

@@ -14,8 +14,8 @@ from analyzers.errors import UnreadableTrace
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
-from analyzers.trace.assembly import assembled
-from analyzers.trace.columns import Columns
+from analyzers.trace.assembly import assemble
+from analyzers.trace.columns import EventColumns
 from analyzers.trace.copy_collectives import with_copy_collectives
 from analyzers.trace.decoding import (
     Blocks,
@@ -69,12 +69,12 @@ def read_trace(
     limit = budget_of(memory, cores() if memory is None else 1)
     budget = Budget(path, limit)
     try:
-        blocks, stream, columns = _taken(path, Columns(categories, budget), on_bytes, helpers, piped)
+        blocks, stream, columns = _read_blocks(path, EventColumns(categories, budget), on_bytes, helpers, piped)
     except NoEvents as error:
         raise UnreadableTrace(f"{path} is not a trace ({error}): give a file that torch.profiler exported") from error
     refusal = columns.marks.refusal(stream.header + stream.tail)
     around = outside(stream.header, stream.tail)
-    built = assembled(columns, around.header.base_time_ns)
+    built = assemble(columns, around.header.base_time_ns)
     counts = {
         "events that make no sense": stream.lost_events + columns.lost_events,
         "events without a time": built.untimed,
@@ -84,19 +84,19 @@ def read_trace(
     ends = [*blocks.lost, *stream.lost, *behind]
     lost = [*ends, *around.lost, *(f"{count} {what}" for what, count in counts.items() if count)]
     is_open_ended = bool(ends or stream.damaged)
-    said = _said(path.name, lost, is_open_ended, columns.oddities | around.oddities, built.endless)
+    notices = _yield_notices(path.name, lost, is_open_ended, columns.oddities | around.oddities, built.endless)
     events, unknown = with_copy_collectives(built.events), tuple(columns.marks.unknown)
-    return Trace(around.header, events, tuple(said), unknown, refusal, columns.nbytes, budget.peak)
+    return Trace(around.header, events, tuple(notices), unknown, refusal, columns.nbytes, budget.peak)
 
 
-def _taken(
-    path: Place, empty: Columns, on_bytes: Callable[[int], None] | None, helpers: Helpers | None, piped: bool
-) -> tuple[Blocks, EventStream, Columns]:
+def _read_blocks(
+    path: Place, empty: EventColumns, on_bytes: Callable[[int], None] | None, helpers: Helpers | None, piped: bool
+) -> tuple[Blocks, EventStream, EventColumns]:
     """Run through the file: its blocks, what is outside of its events, and the columns of those."""
-    heard = None if on_bytes is None else _Heard(on_bytes)
+    counter = None if on_bytes is None else _ByteCounter(on_bytes)
     split = Split.NOWHERE if helpers is None or piped else Split.EARLY
     while True:
-        blocks, columns = Blocks(path, heard, piped), Columns(empty.categories, empty.budget)
+        blocks, columns = Blocks(path, counter, piped), EventColumns(empty.categories, empty.budget)
         stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair)
         text = stream.start()
         try:
@@ -105,33 +105,33 @@ def _taken(
         except CannotSplit as error:
             split = error.instead if error.instead is not split else Split.NOWHERE
             empty.budget.peak = 0  # all of it is let go of
-            if heard is not None:
-                heard.begin_again()
+            if counter is not None:
+                counter.begin_again()
             continue
         stream.go_on(text, stream.blocks)
         stream.end(text)
         return blocks, stream, columns
 
 
-class _Heard:
+class _ByteCounter:
     """Passes on how many bytes were read, those of a file that is read again once."""
 
     def __init__(self, on_bytes: Callable[[int], None]) -> None:
         self._on_bytes = on_bytes
-        self._read = self._said = 0
+        self._read = self._passed_on = 0
 
     def begin_again(self) -> None:
-        """Hear the same bytes once more."""
+        """Count the same bytes once more."""
         self._read = 0
 
     def __call__(self, count: int) -> None:
         self._read += count
-        if self._read > self._said:
-            self._on_bytes(self._read - self._said)
-            self._said = self._read
+        if self._read > self._passed_on:
+            self._on_bytes(self._read - self._passed_on)
+            self._passed_on = self._read
 
 
-def _said(
+def _yield_notices(
     name: str, lost: Sequence[str], is_open_ended: bool, oddities: AbstractSet[Oddity], endless: int
 ) -> Iterator[Notice]:
     """Yield what a reader must know of a file: what was lost or guessed of it, and how many events have no end.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.collectives.transfer import divided
+from analyzers.collectives.transfer import divide
 from analyzers.rank.summary import summary_of
 from analyzers.reporting.build import report
 from analyzers.run.loading import Run
@@ -338,7 +338,7 @@ def test_waits_and_transfers_equal_the_brute_force(drawn, one_way):
         )
         first = np.cumsum([0, *map(len, drawn)])
         flags = (np.full(len(drawn), flag) for flag in (shared, one_way))
-        wait, waits_for, transfer = divided(start, end, first, *flags)
+        wait, waits_for, transfer = divide(start, end, first, *flags)
         for number, members in enumerate(drawn):
             own = slice(first[number], first[number + 1])
             expected = by_hand([(start, start + dur) for start, dur in members], shared=shared, one_way=one_way)

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 import torch
 
+from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.document import from_json
-from analyzers.sections import replaced as replace
 from tests.support.commands import fails
 from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, commands, help_of, parsers
 from tests.support.kineto_files import write_run

@@ -41,12 +41,12 @@ def test_without_options_the_usual_caps_are_predicted_on_the_runs_own_gpus(capsy
     assert found.schema == "tracer.whatif/2"
 
 
-def test_micro_batches_and_views_are_asked_for(capsys):
+def test_microbatches_and_views_are_asked_for(capsys):
     found = predicted(capsys, RESNET50, "--grad-accumulation", "4,2", "--gradient-as-bucket-view")
     assert [(each.kind, each.grad_accumulation) for each in found.others] == [("accumulation", 2), ("accumulation", 4)]
     assert not found.as_recorded
     assert main(["whatif", SINGLE, "--grad-accumulation", "2"]) == 0
-    assert "2 micro-batches a step, synchronized once" in capsys.readouterr().out
+    assert "2 microbatches a step, synchronized once" in capsys.readouterr().out
 
 
 def test_caps_and_gpus_are_each_taken_once_in_order(capsys):

@@ -18,11 +18,11 @@ from analyzers.comparison.permutation_test import MOST_PERMUTATIONS, shift_inter
 from analyzers.comparison.runs import OF_BUCKETS, compare
 from analyzers.comparison.sweeps import compare_sweeps
 from analyzers.layers.bucket_table import Layout, LayoutBucket
+from analyzers.lazy_fields import replaced as replace
 from analyzers.notices import Code
 from analyzers.reporting.document import Report
 from analyzers.reporting.measures.idle_time import IdleCauses
 from analyzers.run.controls import control
-from analyzers.sections import replaced as replace
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import cell, studied, timed

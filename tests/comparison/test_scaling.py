@@ -13,8 +13,8 @@ from analyzers.comparison.scaling import study
 from analyzers.comparison.scaling_cell import control_time, epoch_time, measured
 from analyzers.comparison.scaling_document import (
     CellRow,
+    CellStep,
     Scaling,
-    StepTime,
     StrongRow,
     WeakRow,
     cells_frame,
@@ -25,6 +25,7 @@ from analyzers.comparison.scaling_document import (
     weak_frame,
 )
 from analyzers.errors import AnalysisError
+from analyzers.lazy_fields import replaced as replace
 from analyzers.notices import Code, Notice
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
@@ -32,7 +33,6 @@ from analyzers.reporting.per_step import gradient_bandwidth
 from analyzers.run.controls import Control
 from analyzers.run.manifest import Dataset, Epoch, Manifest
 from analyzers.run.sweep import Cell
-from analyzers.sections import replaced as replace
 from analyzers.statistics import Spread
 from analyzers.step_parts import PARTS
 from tests.support.samples import SAMPLES, summarized
@@ -151,7 +151,7 @@ def test_a_cell_whose_run_json_cannot_be_read_is_warned_of():
             "the 1-GPU cell of batch 32 has no time: full",
         ),
         ([CellRow("two", "ddp", 2, 32, "failed", "it fell"), cell("single", 1, 32, 2.0)], "it fell"),
-        ([cell("ddp", 2, 32, StepTime()), cell("single", 1, 32, 2.0)], "no step of it was timed"),
+        ([cell("ddp", 2, 32, CellStep()), cell("single", 1, 32, 2.0)], "no step of it was timed"),
         (
             [cell("ddp", 2, 32, timed(2.0, source="profiled")), cell("single", 1, 32, 2.0)],
             "single1-batch32 is timed without the profiler, ddp2-batch32 only under it",
@@ -262,12 +262,12 @@ def test_a_control_that_scatters_is_kept_and_marked():
 
 
 def test_a_single_sample_is_a_time_whose_interval_is_not_known():
-    assert control_time(samples(10)) == StepTime(10 * MS, None, None, None, "unprofiled", True)
+    assert control_time(samples(10)) == CellStep(10 * MS, None, None, None, "unprofiled", True)
 
 
 @pytest.mark.parametrize("control", [None, Control(), samples(0, -1), Control({"0": [[10**400]]})])
 def test_a_control_without_samples_is_no_time(control):
-    assert control_time(control) == StepTime()
+    assert control_time(control) == CellStep()
 
 
 def epoch(number: int, seconds: float) -> Epoch:
@@ -399,7 +399,7 @@ def test_another_cells_recording_has_no_figures():
     ):
         row = measured(other, run)
         assert row.why and why in row.why
-        assert row.step == StepTime()
+        assert row.step == CellStep()
 
 
 # Folders.

@@ -13,8 +13,7 @@ import pytest
 from tests.support.launching import environment_of_training
 from tracer.config import Hook, Plan
 from tracer.launching import guard_process
-from tracer.launching.elastic import launch_command
-from tracer.launching.guard import GUARD, guarded
+from tracer.launching.elastic import GUARD, guarded, launch_command
 from tracer.launching.guard_process import end_all, marked, started_by
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not show processes' environments")

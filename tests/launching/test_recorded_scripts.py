@@ -68,7 +68,7 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
     assert sorted(index for bucket in manifest.buckets for index in bucket.parameters) == list(range(6))
     assert manifest.controls.nosync is None
     assert "would change this training" in manifest.controls.reasons["nosync"]
-    # Two steps of two micro-batches, each of which synchronizes one bucket.
+    # Two steps of two microbatches, each of which synchronizes one bucket.
     for rank in analyzers.load(output).ranks:
         assert (rank.events.named("gloo:all_reduce") & rank.gloo).sum() == 4
     assert [file.name for file in tmp_path.iterdir() if "store" not in file.name] == ["same"]

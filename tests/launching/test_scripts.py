@@ -9,8 +9,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from tracer.commands.options.hosts import add_host_arguments, host_count, torchrun_options
 from tracer.config import Hook, Plan, hooked
 from tracer.errors import UsageError
-from tracer.launching.elastic import Job, _launcher
-from tracer.launching.environment import hook_environment, script_environment
+from tracer.launching.elastic import Job, _launcher, hook_environment, script_environment
 from tracer.launching.script import Recording, Script, _why_not, record_script
 from tracer.recording.collect import Finisher, Taking
 from tracer.recording.rank_process import ERROR_FILE_BYTES, NO_ERROR_TEXT, WORK, claim, leave_reason, reasons

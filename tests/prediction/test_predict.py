@@ -340,7 +340,7 @@ def test_one_gpu_is_predicted_with_a_faster_host_and_no_links(runs):
     assert graph.interval_ns[0] < graph.predicted_step_ns < graph.interval_ns[1]
 
 
-def test_micro_batches_save_synchronization_and_nothing_else(resnet50):
+def test_microbatches_save_synchronization_and_nothing_else(resnet50):
     found = whatif(resnet50, Options(accumulations=(1, 2, 4)))
     own_ns = found.baseline.predicted_step_ns
     one, two, four = found.others
@@ -363,7 +363,7 @@ def test_one_gpu_adds_up_gradients_too(runs):
     found = whatif(runs["resnet18-ddp1"], Options(accumulations=(4,)))
     (four,) = found.others
     step, before = (f"{ns / 1e6:.2f} ms" for ns in (four.predicted_step_ns, four.predicted_step_ns + four.gain_ns))
-    assert found.recommended.why.startswith(f"4 micro-batches in one step would take {step} instead of {before}")
+    assert found.recommended.why.startswith(f"4 microbatches in one step would take {step} instead of {before}")
     assert 3 * found.baseline.predicted_step_ns < four.predicted_step_ns < 4 * found.baseline.predicted_step_ns
 
 

@@ -126,22 +126,22 @@ def unhurried(rank: Rank) -> Rank:
 
 @settings(max_examples=tiers.cases(100))
 @given(cases(), st.integers(1, 4))
-def test_micro_batches_before_the_last_are_forward_and_backward_alone(case, batches):
+def test_microbatches_before_the_last_are_forward_and_backward_alone(case, batches):
     ranks, ((last, transfer_ns), _) = case
     ranks = [unhurried(rank) for rank in ranks]
     before = [[Kernel(each.dur_ns, each.launched_ns) for each in rank.kernels] * (batches - 1) for rank in ranks]
     longer = [replace(rank, kernels=[*more, *rank.kernels]) for rank, more in zip(ranks, before, strict=True)]
     one, many = (recorded(each, *simulate(each, last, transfer_ns)) for each in (ranks, longer))
-    further_ns = (batches - 1) * one.micro_batch_ns
+    further_ns = (batches - 1) * one.microbatch_ns
     found = play(replace(one, begin_ns=one.begin_ns + further_ns), plan(last, transfer_ns)).span_ns + further_ns
     assert found.tolist() == play(many, plan(last, transfer_ns)).span_ns.tolist()
-    # From the steps of several micro-batches to one of them.
-    fewer_ns = (1 - batches) * replace(many, passes=batches).micro_batch_ns
+    # From the steps of several microbatches to one of them.
+    fewer_ns = (1 - batches) * replace(many, passes=batches).microbatch_ns
     assert fewer_ns == pytest.approx(-further_ns)
 
 
-def test_a_late_launch_makes_its_micro_batch_longer():
-    assert recorded([LATE], *simulate([LATE], [1], [1])).micro_batch_ns.tolist() == [[105]]
+def test_a_late_launch_makes_its_microbatch_longer():
+    assert recorded([LATE], *simulate([LATE], [1], [1])).microbatch_ns.tolist() == [[105]]
 
 
 @settings(max_examples=tiers.cases(100))

@@ -299,7 +299,7 @@ def test_a_rank_whose_device_works_longer_is_levelled_by_compute_alone():
     assert found == {Cause.ALL: 37, Cause.COMPUTE: 37, Cause.HOST: 47, Cause.INPUT: 47}
 
 
-def test_prefetching_begins_anew_with_each_micro_batch():
+def test_prefetching_begins_anew_with_each_microbatch():
     ops = [op for op, _ in [*FORWARD, *BACKWARD[:-1], *FORWARD, *BACKWARD]]
     once = len(FORWARD) + len(BACKWARD) - 1
     twice = steps_of(WORK)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from msgspec import to_builtins
 
+from analyzers.lazy_fields import evaluated
 from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.rank.sync_overhead import Cost
 from analyzers.reporting.build import report
-from analyzers.sections import computed
 from tests.support import laws
 from tests.support.light_windows import as_recorded_bare, differing, rerecorded
 from tests.support.samples import SAMPLES, reported, summarized
@@ -53,7 +53,7 @@ def codes(path: Path) -> set[Code]:
 
 
 def rows(path: Path, name: str, *left_out: str) -> list[dict[str, Any]]:
-    listed = to_builtins(computed(reported(path)), enc_hook=str)[name]
+    listed = to_builtins(evaluated(reported(path)), enc_hook=str)[name]
     return [{key: value for key, value in row.items() if key not in left_out} for row in listed]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from analyzers.intervals import union_of
 from analyzers.rank.device_waits import NEVER, able_to_start, waits
-from analyzers.rank.gradient_schedule import _Device
+from analyzers.rank.gradient_schedule import _DeviceReductions
 from tests.support.samples import REPORTED, SAMPLES, summarized
 
 
@@ -52,7 +52,7 @@ def test_what_was_launched_late_starts_a_usual_gap_after_it_could():
 
 def test_work_leaves_waits_out_and_gaps_in():
     none = union_of([], [])
-    device = _Device(
+    device = _DeviceReductions(
         start_ns=np.array([0, 20]),
         launched_ns=np.array([NEVER, NEVER]),
         packs=np.array([False, False]),

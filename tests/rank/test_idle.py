@@ -39,7 +39,7 @@ def causes(trace):
 def drawn(trace):
     """The stretches of a device's idle time: start, end, cause, name, call."""
     (rank,) = summary_of(Run("drawn", None, (trace,)), lanes=True).ranks
-    track = rank.timed.course[0].idle
+    track = rank.timed.tracks[0].idle
     names = [*track.names, None]
     return [
         (start, end, Cause(cause).label, names[name], names[call])

@@ -10,7 +10,7 @@ import pytest
 
 from analyzers.arrays import UNKNOWN, Mask
 from analyzers.rank.host import Host, autograd
-from analyzers.rank.strategies import STRATEGIES, Calls, Purpose, Strategy, callers, claims, dimension, owners, role_of
+from analyzers.rank.strategies import STRATEGIES, Calls, Purpose, Strategy, assign, callers, dimension, owners, role_of
 from analyzers.trace import Collective, Module
 from tests.support.drawing import draw
 
@@ -51,26 +51,26 @@ def asked(kinds: list[Collective], described: list[int], module: list[int]) -> C
 def test_a_toy_strategy_has_its_calls_and_their_modules():
     calls = asked([Collective.BROADCAST, Collective.BROADCAST, Collective.ALL_REDUCE], [0, 1, 0], [1, 0, -1])
     listed = (*STRATEGIES, TOY)
-    claimed = claims(calls, listed)
-    assert [Purpose(code).label for code in claimed.purpose.tolist()] == ["parameters", "other", "other"]
-    assert claimed.strategy.tolist()[0] == listed.index(TOY)
-    said = owners(calls, claimed, listed)
+    assigned = assign(calls, listed)
+    assert [Purpose(code).label for code in assigned.purpose.tolist()] == ["parameters", "other", "other"]
+    assert assigned.strategy.tolist()[0] == listed.index(TOY)
+    said = owners(calls, assigned, listed)
     assert said.modules[said.module[0]] == "b"
     assert role_of("mesh_toy", listed) == "toy"
 
 
 def test_who_is_asked_first_has_a_call():
     calls = asked([Collective.ALL_TO_ALL, Collective.ALL_REDUCE], [-1, 1], [1, 0])
-    claimed = claims(calls)
-    assert [Purpose(code).label for code in claimed.purpose.tolist()] == ["tokens", "activations"]
-    assert [NAMES[code] for code in claimed.strategy.tolist()] == ["expert", "tensor"]
+    assigned = assign(calls)
+    assert [Purpose(code).label for code in assigned.purpose.tolist()] == ["tokens", "activations"]
+    assert [NAMES[code] for code in assigned.strategy.tolist()] == ["expert", "tensor"]
 
 
 def test_nothing_is_claimed_where_nothing_is_known():
     calls = asked([Collective.ALL_REDUCE, Collective.SEND_RECV, Collective.ALL_TO_ALL], [-1, -1, -1], [-1, -1, -1])
-    claimed = claims(calls)
-    assert set(claimed.purpose.tolist()) == {Purpose.OTHER} and set(claimed.strategy.tolist()) == {UNKNOWN}
-    assert len(owners(calls, claimed).modules) == 0 or (owners(calls, claimed).module < 0).all()
+    assigned = assign(calls)
+    assert set(assigned.purpose.tolist()) == {Purpose.OTHER} and set(assigned.strategy.tolist()) == {UNKNOWN}
+    assert len(owners(calls, assigned).modules) == 0 or (owners(calls, assigned).module < 0).all()
 
 
 def test_names_are_distinct():
@@ -106,4 +106,4 @@ def test_descriptions_name_strategies(description, role):
 def test_what_the_recording_found_decides_where_callers_look_alike(recorded, carried):
     """A module's all-gather may be tensor parallelism's, or that of FSDP without ranges."""
     calls = replace(asked([Collective.ALL_GATHER], [-1], [0]), recorded=frozenset(recorded))
-    assert [Purpose(code).label for code in claims(calls).purpose.tolist()] == [carried]
+    assert [Purpose(code).label for code in assign(calls).purpose.tolist()] == [carried]

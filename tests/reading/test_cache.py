@@ -87,7 +87,7 @@ def test_ranks_that_are_drawn_later_are_looked_up_too(cache, run, reads):
     reads.clear()
     again = read_lanes(read_run(run, by=by), run, [1], by=by)
     assert reads == []
-    assert again.ranks[1].timed.course is not None and again.ranks[0].timed.course is None
+    assert again.ranks[1].timed.tracks is not None and again.ranks[0].timed.tracks is None
     assert not list(differences(drawn, again))
 
 
@@ -199,7 +199,7 @@ def test_a_current_folder_that_is_gone_is_none(tmp_path, monkeypatch):
 
 def test_another_version_reads_for_itself(cache, run, reads, capsys, monkeypatch):
     told(capsys, run)
-    monkeypatch.setattr(store, "_maker", lambda: b"another version.")
+    monkeypatch.setattr(store, "_digest_program", lambda: b"another version.")
     with reading_all(reads):
         told(capsys, run)
     assert len(entries(cache)) == 2 * RUN.ranks
@@ -216,11 +216,11 @@ def test_an_edit_of_the_program_makes_another_version(tmp_path):
     module = tmp_path / "room" / "module.py"
     module.write_text("A = 1")
     os.utime(module, (1, 1))
-    before = store._sources(str(tmp_path))
+    before = store._list_sources(str(tmp_path))
     assert [name for name, _, _ in before] == ["/room/module.py"]
     os.utime(module, (2, 2))
-    assert store._sources(str(tmp_path)) != before
-    assert store._sources(str(tmp_path / "none")) == []
+    assert store._list_sources(str(tmp_path)) != before
+    assert store._list_sources(str(tmp_path / "none")) == []
 
 
 @pytest.mark.parametrize("name", ["resnet18-ddp2", "resnet18-fsdp4"])
@@ -457,8 +457,8 @@ def test_a_command_that_begins_once_more_replaces_no_file_without_force(cache, r
     told(capsys, run)
     page = tmp_path / "page.html"
     page.write_text("mine")
-    read = store.unpacked
-    monkeypatch.setattr(store, "unpacked", lambda *given: replace(read(*given), timed=None))
+    read = store.unpack
+    monkeypatch.setattr(store, "unpack", lambda *given: replace(read(*given), timed=None))
     assert main(["report", str(run), "--html", str(page)]) == 1
     assert (capsys.readouterr().err.count("--force"), page.read_text()) == (1, "mine")
 

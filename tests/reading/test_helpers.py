@@ -33,7 +33,7 @@ def forking(monkeypatch):
 
 
 def helping(path, count=3, by=None):
-    return workers._helpers([path], find(path).files, by or Readers(workers=count))
+    return workers._count_helpers([path], find(path).files, by or Readers(workers=count))
 
 
 def test_only_a_single_large_file_is_split(large, monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.cached import entries, told
 from tests.support.kineto_files import small_trace
-from tracer.reading import listed
+from tracer.reading import list_runs
 from tracer.serving import LOOPBACK, Site, server
 
 
@@ -63,7 +63,7 @@ def test_in_a_log_directory_it_is_no_run_and_the_others_are(tmp_path, make, name
     (tmp_path / "packed" / "other.json.gz").write_bytes(gzip.compress(json.dumps(small_trace(rank=0)).encode()))
     (tmp_path / "none").mkdir()
     make(tmp_path / "none" / name)
-    assert [run.name for run in listed(tmp_path)] == ["packed", "run"]
+    assert [run.name for run in list_runs(tmp_path)] == ["packed", "run"]
 
 
 @KINDS

@@ -66,52 +66,52 @@ def test_all_wait_for_the_last(ranks):
     def come(rank):
         time.sleep(0.1 * rank.rank)
         came.append(rank.rank)
-        rank.together()
+        rank.barrier()
         return len(came)
 
     assert each(ranks(3), come) == [3, 3, 3]
 
 
 def test_words_go_from_rank_0_to_all_and_from_all_to_rank_0(ranks):
-    assert each(ranks(3), lambda rank: rank.told(f"from {rank.rank}")) == ["from 0"] * 3
-    assert each(ranks(3), lambda rank: rank.heard(f"from {rank.rank}")) == [["from 0", "from 1", "from 2"], [], []]
+    assert each(ranks(3), lambda rank: rank.broadcast(f"from {rank.rank}")) == ["from 0"] * 3
+    assert each(ranks(3), lambda rank: rank.gather(f"from {rank.rank}")) == [["from 0", "from 1", "from 2"], [], []]
 
 
 def test_meetings_follow_one_another(ranks):
     def meet(rank):
-        said = [rank.told(f"{number}") for number in range(3)]
-        rank.together()
-        return [*said, *rank.heard(f"{rank.rank}")]
+        said = [rank.broadcast(f"{number}") for number in range(3)]
+        rank.barrier()
+        return [*said, *rank.gather(f"{rank.rank}")]
 
     assert each(ranks(2), meet) == [["0", "1", "2", "0", "1"], ["0", "1", "2"]]
 
 
 def test_one_process_meets_itself(ranks):
     (alone,) = ranks(1)
-    alone.together()
-    assert (alone.told("a"), alone.heard("b")) == ("a", ["b"])
+    alone.barrier()
+    assert (alone.broadcast("a"), alone.gather("b")) == ("a", ["b"])
     alone.leave("nobody hears it")
 
 
 def test_a_rank_that_does_not_come_is_waited_for_as_long_as_was_said(ranks):
     first, _ = ranks(2, SHORT)
     with pytest.raises(NotAllCame, match=r"rank 0 waited up to 0 s for the other 1 ranks"):
-        first.together()
+        first.barrier()
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 2])
-@pytest.mark.parametrize("call", ["together", "heard", "told"])
+@pytest.mark.parametrize("call", ["barrier", "gather", "broadcast"])
 def test_who_waits_for_a_rank_that_leaves_learns_why_at_once(ranks, leaver, call):
     def act(rank):
-        rank.together()
+        rank.barrier()
         if rank.rank == leaver:
             time.sleep(0.1)
             rank.leave("it fell")
             return
-        if call != "together":
+        if call != "barrier":
             # What one says waits for nobody: the next meeting does.
             getattr(rank, call)("words")
-        rank.together()
+        rank.barrier()
         return
 
     began = time.monotonic()
@@ -124,7 +124,7 @@ def test_who_waits_for_a_rank_that_leaves_learns_why_at_once(ranks, leaver, call
 def test_they_meet_at_the_end_however_far_each_came(ranks):
     def act(rank):
         if rank.rank == 0:
-            rank.told("more than the other")
+            rank.broadcast("more than the other")
         rank.leave("the end")
         rank.all_left()
         return "met"
@@ -139,7 +139,7 @@ def test_without_a_store_there_is_no_meeting(ranks, monkeypatch):
     (first, _) = ranks(2)
     monkeypatch.setattr(compat, "meeting_store", none)
     with pytest.raises(NotAllCame, match="its process group has no store"):
-        first.together()
+        first.barrier()
     first.leave("and leaving is no error")
 
 

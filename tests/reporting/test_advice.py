@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from analyzers.collectives.rows import WaitingRow
-from analyzers.layers.bucket_columns import BucketTimes
-from analyzers.layers.bucket_table import BucketRow
+from analyzers.layers.bucket_table import BucketRow, BucketTimes
 from analyzers.layers.layer_table import LayerComm, LayerRow
 from analyzers.layers.line_columns import LineCommunication
 from analyzers.layers.strategies.pipeline_summary import PipelineStage, PipelineSummary

@@ -217,7 +217,7 @@ def test_a_frame_has_every_stretch():
 def test_a_report_needs_no_lanes_and_lanes_say_what_they_need():
     path = SAMPLES / "resnet18-ddp2"
     run = summarized(path)
-    without = replace(run, ranks=tuple(replace(each, timed=replace(each.timed, course=None)) for each in run.ranks))
+    without = replace(run, ranks=tuple(replace(each, timed=replace(each.timed, tracks=None)) for each in run.ranks))
     assert report(without) == reported(path)
     with pytest.raises(AnalysisError, match="lanes=True"):
         lanes(without, reported(path))
@@ -227,9 +227,9 @@ def test_a_report_needs_no_lanes_and_lanes_say_what_they_need():
 
 def test_what_crosses_processes_grows_only_when_asked():
     run: RunSummary = meet("aa..", "aa..")
-    assert all(each.timed.course is not None for each in run.ranks)
+    assert all(each.timed.tracks is not None for each in run.ranks)
     trace = draw(compute="aa", step="00")
-    assert summary_of(Run("drawn", None, (trace,))).ranks[0].timed.course is None
+    assert summary_of(Run("drawn", None, (trace,))).ranks[0].timed.tracks is None
 
 
 @pytest.mark.parametrize("path", REPORTED)

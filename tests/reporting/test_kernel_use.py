@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from analyzers.lazy_fields import replaced
 from analyzers.notices import Code
 from analyzers.rank.kernels import FlopCount, Precision, Usage
 from analyzers.rank.summary import RunSummary, summary_of
@@ -13,7 +14,6 @@ from analyzers.reporting.build import report
 from analyzers.reporting.measures.kernel_use import Compute, compute
 from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
-from analyzers.sections import replaced
 from analyzers.trace.header import Header
 from tests.support.drawing import draw
 from tests.support.samples import REPORTED, reported
@@ -76,7 +76,7 @@ def test_without_shapes_all_is_null_but_the_coverage():
     assert found == Compute(coverage=0.0)
 
 
-def test_samples_are_those_of_all_devices_and_micro_batches():
+def test_samples_are_those_of_all_devices_and_microbatches():
     manifest = Manifest(batch_per_gpu=8, world_size=4, settings={"grad_accumulation": 2})
     run = run_of(9, manifest=manifest)
     assert compute(run, 1e6).samples_per_s == pytest.approx(8 * 2 * 4 / 1e-3)

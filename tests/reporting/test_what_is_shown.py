@@ -7,9 +7,9 @@ import sys
 import msgspec
 import pytest
 
+from analyzers.lazy_fields import LazyStruct, evaluated, lazy, replaced
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report, from_json, to_json
-from analyzers.sections import Sectioned, computed, later, replaced
 from tests.support.drawing import meet
 from tests.support.samples import REPORTED, summarized
 from tracer.views.sections import first_screen_text
@@ -22,14 +22,14 @@ ROWS = {
 TABLES = {"windows", "copies", "buckets", "layers", "layout", "groups"}
 
 
-class Drawn(Sectioned, frozen=True):
+class Drawn(LazyStruct, frozen=True):
     """A document of two fields."""
 
     words: str
     rows: list[int] = msgspec.field(default_factory=list)
 
 
-def open_fields(document: Sectioned) -> set[str]:
+def open_fields(document: LazyStruct) -> set[str]:
     """The fields that nobody has asked for."""
     return set(document.__dict__)
 
@@ -50,7 +50,7 @@ def test_a_report_is_whole_as_json():
 
 def test_a_field_is_computed_once_and_only_if_asked_for():
     calls = []
-    drawn = Drawn("three", later(lambda: calls.append(1) or [1, 2, 3]))
+    drawn = Drawn("three", lazy(lambda: calls.append(1) or [1, 2, 3]))
     other = replaced(drawn, words="four")
     assert not calls
     assert drawn.rows is drawn.rows
@@ -60,18 +60,18 @@ def test_a_field_is_computed_once_and_only_if_asked_for():
 
 def test_what_is_not_computed_is_not_written():
     with pytest.raises(AttributeError, match="rows"):
-        msgspec.json.encode(Drawn("three", later(lambda: [1])))
-    assert msgspec.json.encode(computed(Drawn("three", later(lambda: [1])))) == b'{"words":"three","rows":[1]}'
+        msgspec.json.encode(Drawn("three", lazy(lambda: [1])))
+    assert msgspec.json.encode(evaluated(Drawn("three", lazy(lambda: [1])))) == b'{"words":"three","rows":[1]}'
 
 
 def test_rich_prints_what_it_printed_of_a_struct():
-    drawn = Drawn("three", later(lambda: [1, 2, 3]))
+    drawn = Drawn("three", lazy(lambda: [1, 2, 3]))
     assert list(drawn.__rich_repr__()) == [("words", "three"), ("rows", [1, 2, 3])]
 
 
 @pytest.mark.parametrize("copied", [copy.copy, lambda document: pickle.loads(pickle.dumps(document)), replaced])
 def test_a_copy_is_the_same(copied):
-    assert copied(Drawn("one", later(lambda: [1]))) == Drawn("one", [1])
+    assert copied(Drawn("one", lazy(lambda: [1]))) == Drawn("one", [1])
 
 
 def test_a_field_that_is_not_there_is_an_error():

@@ -13,8 +13,8 @@ import pytest
 import analyzers
 import tracer
 from analyzers.comparison.condition_names import LOGGED
+from analyzers.lazy_fields import replaced
 from analyzers.reporting.document import from_json
-from analyzers.sections import replaced
 from tests.support.docs import DOCS, tables
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.results.pages import opened

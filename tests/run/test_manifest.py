@@ -9,7 +9,7 @@ from analyzers.errors import UnusableRun
 from analyzers.notices import Code
 from analyzers.run.controls import Controls, control
 from analyzers.run.layout import find
-from analyzers.run.manifest import DeviceState, Manifest, Memory, joined, read_manifest
+from analyzers.run.manifest import DeviceState, Manifest, Memory, join_manifests, read_manifest
 from analyzers.run.parallelism import (
     Parallelism,
     RecordedMesh,
@@ -38,7 +38,7 @@ def host(name, *ranks, job="a", notes=()):
 
 
 def test_hosts_are_one_run_in_the_order_of_their_ranks():
-    found = joined([host("b", 2, 3, notes=["ended", "b's"]), host("a", 0, 1, notes=["ended"])])
+    found = join_manifests([host("b", 2, 3, notes=["ended", "b's"]), host("a", 0, 1, notes=["ended"])])
     assert found.hosts == ["a", "b"]
     assert list(found.host_of_rank.items()) == [("0", "a"), ("1", "a"), ("2", "b"), ("3", "b")]
     assert found.devices == [f"device of {rank}" for rank in range(4)]
@@ -74,7 +74,7 @@ def test_states_of_devices_are_read_as_they_were_written_and_older_files_have_no
     (tmp_path / "run.json").write_text('{"schema": "tracer.run/1", "world_size": 2}')
     older, warnings = read_manifest(tmp_path)
     assert (older.device_states, warnings) == (None, [])
-    assert joined([older]).device_states is None
+    assert join_manifests([older]).device_states is None
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.run.controls import control
-from analyzers.sections import replaced as replace
 from analyzers.statistics import spreads
 from tests.support.drawing import meet
 

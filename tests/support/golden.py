@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from analyzers.errors import AnalysisError
-from analyzers.sections import computed
+from analyzers.lazy_fields import evaluated
 from tests.support.samples import RUNS, reported, summary_of
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -38,7 +38,7 @@ def figures(path: Path) -> dict[str, Any]:
         summary_of(path)
     except AnalysisError:
         return {"refused": True}
-    document = to_builtins(computed(reported(path)), enc_hook=str)
+    document = to_builtins(evaluated(reported(path)), enc_hook=str)
     return {name: {"rows": len(document[name]), **_columns(document[name])} for name in LISTS}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses as dc
 
 from analyzers.collectives.rows import UnmatchedRow
+from analyzers.lazy_fields import replaced as replace
 from analyzers.notices import Code, Notice
 from analyzers.reporting.device_lanes import Lanes
 from analyzers.reporting.document import Report
-from analyzers.sections import replaced as replace
 
 EVIL = "</script><img src=x onerror=alert(1)> \u202egnp.exe \x1b[31m"
 SHOWN_EVIL = "</script><img src=x onerror=alert(1)> \ufffdgnp.exe \ufffd[31m"

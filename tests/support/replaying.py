@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from analyzers.intervals import union_of
 from analyzers.prediction.replay import BucketPlan, RecordedSteps
 from analyzers.rank.device_waits import NEVER, waits
-from analyzers.rank.gradient_schedule import _Device, _of_step, _StepGradients
+from analyzers.rank.gradient_schedule import _DeviceReductions, _of_step, _StepGradients
 
 
 @dataclass
@@ -122,7 +122,9 @@ def _step(rank: Rank, times: Ran, ends: list[int]) -> dict[str, np.ndarray]:
     busy = union_of(start, end)
     stalls, host_gaps = waits(busy, start, launched, np.array(ends))
     backward = union_of([times.ready_ns[0]], [times.ready_ns[-1]])
-    device = _Device(start, launched, busy, union_of([], []), stalls - backward, host_gaps, np.r_[packs, False])
+    device = _DeviceReductions(
+        start, launched, busy, union_of([], []), stalls - backward, host_gaps, np.r_[packs, False]
+    )
     count = len(times.ready_ns)
     taken = _StepGradients(np.array(times.ready_ns), np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
     return _of_step(device, (int(start[0]), times.now), taken)

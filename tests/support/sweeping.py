@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzers.comparison.scaling import scaling
-from analyzers.comparison.scaling_document import CellRow, Scaling, StepTime
+from analyzers.comparison.scaling_document import CellRow, CellStep, Scaling
 from analyzers.reporting.per_step import GradientBandwidth
 from analyzers.run.controls import control
 from analyzers.run.manifest import MANIFEST, SWEEP, Manifest
@@ -23,15 +23,15 @@ def spread(value: float) -> Spread:
     return Spread(4, value, value, value, value, value)
 
 
-def timed(milliseconds: float, scatter: float = 0.0, source: str = "unprofiled") -> StepTime:
+def timed(milliseconds: float, scatter: float = 0.0, source: str = "unprofiled") -> CellStep:
     """A step's time; its interval's ends are half of `scatter` away on both sides."""
     ns = milliseconds * MS
-    return StepTime(ns, ns * (1 - scatter / 2), ns * (1 + scatter / 2), scatter, source, scatter > 0.05)
+    return CellStep(ns, ns * (1 - scatter / 2), ns * (1 + scatter / 2), scatter, source, scatter > 0.05)
 
 
-def cell(strategy: str, gpus: int, batch: int, step: StepTime | float, exposed_ms: float = 0.0, **more: Any) -> CellRow:
+def cell(strategy: str, gpus: int, batch: int, step: CellStep | float, exposed_ms: float = 0.0, **more: Any) -> CellRow:
     """A cell that was measured; a tenth of its step is idle, 1 kB of gradients goes over the ring in 0.1 ms."""
-    step = step if isinstance(step, StepTime) else timed(step)
+    step = step if isinstance(step, CellStep) else timed(step)
     span, exposed = step.median_ns or 0.0, exposed_ms * MS
     parts = {
         "compute_ns": 0.9 * span - exposed,

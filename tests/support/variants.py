@@ -48,7 +48,7 @@ class Variant:
     spare: bool = False
     frozen: tuple[str, ...] = ()
     warmup: int = 3
-    micro_batches: int = 1
+    microbatches: int = 1
     no_sync: bool = False
     hook: Callable[..., Any] | None = None
     profiler: dict[str, Any] = field(default_factory=dict)
@@ -86,8 +86,8 @@ def name_modules(model: nn.Module) -> None:
 VARIANTS = {
     "plain": Variant(),
     "modules": Variant(ranges=True),
-    "accumulated": Variant(micro_batches=2, no_sync=True),
-    "twice": Variant(micro_batches=2),
+    "accumulated": Variant(microbatches=2, no_sync=True),
+    "twice": Variant(microbatches=2),
     "unused": Variant(spare=True, ddp={"find_unused_parameters": True}),
     "frozen": Variant(frozen=("layers.1.weight", "layers.1.bias", "layers.0.bias")),
     "hook": Variant(hook=default_hooks.bf16_compress_hook),
@@ -127,7 +127,7 @@ def run(variant: Variant, file: Path) -> None:
 
 def step(variant: Variant, model: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
-    for last in _lasts(variant.micro_batches):
+    for last in _lasts(variant.microbatches):
         with model.no_sync() if variant.no_sync and not last else nullcontext():
             outputs = model(torch.randn(4, WIDTH))
             nn.functional.cross_entropy(outputs, torch.zeros(4, dtype=torch.long)).backward()

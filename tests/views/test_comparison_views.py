@@ -12,9 +12,9 @@ from analyzers.comparison.condition_names import names
 from analyzers.comparison.document import Comparison
 from analyzers.comparison.runs import compare
 from analyzers.comparison.step_alignment import aligned_steps
+from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.device_lanes import lanes
 from analyzers.reporting.document import Report, to_json
-from analyzers.sections import replaced as replace
 from tests.support.commands import fails
 from tests.support.comparing import controlled, stepping
 from tests.support.docs import ROOT, commands

@@ -1,7 +1,7 @@
 """Blocks of a document on a terminal, in markdown, and as a page lays them out."""
 
 from tracer.views.document import Caution, Column, Drawing, Heading, Paragraph, Span, Table, TitledTable, numbers, texts
-from tracer.views.html.titled_tables import titled
+from tracer.views.html.report_page import titled
 from tracer.views.markdown import sections_markdown
 from tracer.views.terminal import WIDE, rendered
 

@@ -9,13 +9,13 @@ import pytest
 
 from analyzers.collectives import GroupWindow
 from analyzers.comparison.runs import compare
+from analyzers.lazy_fields import replaced as replace
 from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import lanes
 from analyzers.reporting.document import Report
 from analyzers.reporting.frames import groups_frame
 from analyzers.reporting.per_step import series
-from analyzers.sections import replaced as replace
 from analyzers.trace import Call, Collective, Group
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL

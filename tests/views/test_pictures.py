@@ -9,9 +9,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
-from analyzers.sections import replaced as replace
 from analyzers.statistics import Spread
 from analyzers.units import ms
 from tests.support.commands import fails

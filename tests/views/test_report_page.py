@@ -14,10 +14,10 @@ import pytest
 from analyzers.collectives import CollectiveRow
 from analyzers.collectives.rows import MemberRow
 from analyzers.intervals import union_of
+from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
 from analyzers.reporting.document import MarkedRank, Window, from_json
-from analyzers.sections import replaced as replace
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.pages import Page

@@ -8,13 +8,13 @@ import pytest
 
 from analyzers.layers.bucket_table import HiddenBy
 from analyzers.layers.layer_table import LayerComm, LayerRow
+from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
 from analyzers.reporting.remedies.rules import Advice
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
 from analyzers.run.manifest import Dataset, Epoch, Memory
-from analyzers.sections import replaced as replace
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
 from tests.support.samples import OWN, SAMPLES, reported

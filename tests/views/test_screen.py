@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from analyzers.lazy_fields import replaced as replace
 from analyzers.notices import Code, Notice
 from analyzers.reporting.build import report
 from analyzers.reporting.document import MarkedRank, Report
-from analyzers.sections import replaced as replace
 from tests.support.drawing import meet
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.cli import main

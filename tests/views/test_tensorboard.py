@@ -25,8 +25,8 @@ from werkzeug.exceptions import NotFound
 from werkzeug.serving import make_server
 from werkzeug.test import Client
 
+from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.per_step import series
-from analyzers.sections import replaced as replace
 from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.samples import reported
@@ -34,10 +34,9 @@ from tests.support.sweeping import cell, studied, write_cell, write_sweep
 from tracer.cli import main
 from tracer.commands import tensorboard as command
 from tracer.errors import TracerError
-from tracer.reading.run_listing import listed
+from tracer.reading.run_listing import list_runs
 from tracer.serving import tensorboard as board
-from tracer.views.html.error_page import error_html
-from tracer.views.html.report_page import scripts_policy
+from tracer.views.html.report_page import error_html, scripts_policy
 from tracer.views.html.scaling_page import scaling_html
 from tracer.views.markdown import sections_markdown
 from tracer.views.palette import SPLIT_PARTS
@@ -443,7 +442,7 @@ def test_a_run_of_several_hosts_is_one(tmp_path):
     for part in ("ranks0-1", "ranks2-3"):
         (tmp_path / "big" / part).mkdir(parents=True)
         (tmp_path / "big" / part / "run.json").write_text("{}")
-    assert [found.name for found in listed(tmp_path)] == ["big"]
+    assert [found.name for found in list_runs(tmp_path)] == ["big"]
 
 
 def test_every_folder_with_traces_is_a_run(tmp_path):
@@ -455,7 +454,7 @@ def test_every_folder_with_traces_is_a_run(tmp_path):
         (tmp_path / name).write_text(text)
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / "data.json.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
-    assert [found.name for found in listed(tmp_path)] == ["list", "other", "packed", "plain"]
+    assert [found.name for found in list_runs(tmp_path)] == ["list", "other", "packed", "plain"]
 
 
 def test_the_tab_shows_the_reports_own_page(runs, tmp_path, capsys):

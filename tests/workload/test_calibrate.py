@@ -31,7 +31,7 @@ from tracer.commands import calibrate as command
 from tracer.commands.options import message_size
 from tracer.config import COLLECTIVES, CalibrateConfig, CalibrationPlan
 from tracer.errors import TracerError
-from tracer.launching.environment import rank_environment
+from tracer.launching.elastic import rank_environment
 from tracer.recording.link_rates import LinkMember, link_of
 from tracer.views.sections.results.calibration import calibration_text
 from tracer.workload import calibrate

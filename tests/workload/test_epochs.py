@@ -15,8 +15,8 @@ import torch.distributed as dist
 import torchvision
 from torch import nn
 
+from analyzers.lazy_fields import replaced as replace
 from analyzers.run.manifest import Epoch, Manifest
-from analyzers.sections import replaced as replace
 from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DataSource, EpochPlan, LearningRate
 from tracer.errors import TracerError

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from analyzers.sections import replaced as replace
+from analyzers.lazy_fields import replaced as replace
 from tests.support.small_training import CONFIG, CPU, batch, training
 from tracer.config import DdpOptions, LearningRate
 from tracer.recording import torch_compat as compat
@@ -28,9 +28,9 @@ def weights(trained: step.Training) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in trained.model.parameters()]
 
 
-def test_micro_batches_are_grouped_by_step():
+def test_microbatches_are_grouped_by_step():
     batches = [batch(1, seed) for seed in range(5)]
-    assert list(step.micro_batches(batches, 2)) == [batches[:2], batches[2:4], batches[4:]]
+    assert list(step.microbatches(batches, 2)) == [batches[:2], batches[2:4], batches[4:]]
 
 
 @pytest.mark.parametrize("config", [CONFIG, DDP, replace(CONFIG, strategy="fsdp")])
@@ -47,7 +47,7 @@ def test_accumulated_gradients_are_those_of_all_samples_together(config, group):
         torch.testing.assert_close(left, right)
 
 
-def test_ddp_synchronizes_the_last_micro_batch_alone(group):
+def test_ddp_synchronizes_the_last_microbatch_alone(group):
     reduced = []
 
     def hook(state, bucket):

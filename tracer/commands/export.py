@@ -87,7 +87,7 @@ def _archive(file: IO[bytes], drawn: Drawn) -> str:
 
     full = drawn.summary.of_full_windows()
     run_report = report(full, drawn.links)
-    ranks = tuple(rank for rank in full.ranks if rank.timed.course is not None)
+    ranks = tuple(rank for rank in full.ranks if rank.timed.tracks is not None)
     write_archive(file, replace(full, ranks=ranks), lanes(full, run_report), run_report)
     notes = []
     if drawn.summary.is_light:

@@ -202,7 +202,7 @@ def _shown(url: str, port: int, options: argparse.Namespace) -> Iterator[None]:
         opened = not options.no_open and "SSH_CONNECTION" not in os.environ and webbrowser.open(_door(folder, url))
         print(url, flush=True)
         if not opened:
-            print(_tunnel(port), file=sys.stderr)
+            print(f"from another machine, first: ssh -L {port}:{LOOPBACK}:{port} {_this_host()}", file=sys.stderr)
         yield
 
 
@@ -215,11 +215,6 @@ def _door(folder: Path, url: str) -> str:
     leads_on = f"<meta name='referrer' content='no-referrer'><meta http-equiv='refresh' content='0; url={escape(url)}'>"
     write_text(page, f"<!DOCTYPE html><meta charset='utf-8'>{leads_on}<a href='{escape(url)}'>tracer</a>", force=False)
     return page.as_uri()
-
-
-def _tunnel(port: int) -> str:
-    """Say what to type on another machine, so that its browser reaches this one's port."""
-    return f"from another machine, first: ssh -L {port}:{LOOPBACK}:{port} {_this_host()}"
 
 
 def _this_host() -> str:

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=counts,
         default=(),
         metavar="N,...",
-        help="predict steps that add up gradients of N micro-batches, those before the last in no_sync",
+        help="predict steps that add up gradients of N microbatches, those before the last in no_sync",
     )
     what.add_argument(
         "--gradient-as-bucket-view", action="store_true", help="predict gradients that are views of DDP's buckets"

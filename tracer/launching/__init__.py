@@ -1,8 +1,7 @@
 """Launch of ranks, scripts and grids, and what they leave.
 
-`elastic` launches through torch's own launcher with the `environment` that recording wants, `script` records somebody's
-script, `grid` a sweep. A `guard` ends what a killed launcher leaves, by its `guard_process`. Importing this room
-imports torch.
+`elastic` launches through torch's own launcher with the environment that recording wants, `script` records somebody's
+script, `grid` a sweep. A `guard_process` ends what a killed launcher leaves. Importing this room imports torch.
 
 Decisions: docs/dev/decisions/launching.md
 """

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from types import FrameType
-from typing import Literal
+from typing import IO, Literal
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -24,15 +25,16 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.run import config_from_args, get_args_parser
 
 from analyzers.paths import open_file
-from tracer.config import DeviceType, Hook
+from tracer.config import HOOK, DeviceType, Hook, sent
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
-from tracer.launching.environment import command_environment, rank_environment, script_environment
-from tracer.launching.guard import GUARD, guarded
-from tracer.launching.guard_process import started_by
-from tracer.own_python import environment
-from tracer.recording import LAUNCHER, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
+from tracer.launching.guard_process import RELEASED, started_by
+from tracer.own_python import environment, safe_environment
+from tracer.recording import HOOK_FOLDER, LAUNCHER, NCCL_LOG, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
 
 LOGS = f"{WORK}/logs"
+# The environment variable by which the guard process finds what the launcher started.
+GUARD = "TRACER_GUARD"
+_GUARD_PROGRAM = Path(__file__).with_name("guard_process.py")
 LAST_LINES = 15
 LAST_BYTES = 100_000
 # A traceback's last line, as Python or torch prints it.
@@ -275,3 +277,84 @@ def _last_lines(log: Path) -> list[str]:
     with open_file(log) as said:
         said.seek(max(0, said.seek(0, os.SEEK_END) - LAST_BYTES))
         return said.read().decode(errors="replace").rstrip().splitlines()[-LAST_LINES:]
+
+
+def environment_of(folder: Path, device: DeviceType | None, threads: int | None = None) -> dict[str, str]:
+    """Return the environment that processes need to leave their traces in a folder.
+
+    `device` is None where nobody knows what they run on, `threads` where they have as many as they take.
+    """
+    # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it:
+    # docs/dev/decisions/recording.md.
+    # Kineto tells of each of its profiles on stderr, among which a script's own words are lost.
+    wanted = {"TEARDOWN_CUPTI": "1", "KINETO_LOG_LEVEL": "99"}
+    if threads is not None:
+        wanted["OMP_NUM_THREADS"] = str(threads)
+    if device != "cpu" and "NCCL_DEBUG" not in os.environ:
+        # NCCL says only in its own log which transport it chose.
+        log = folder / WORK / NCCL_LOG
+        wanted |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_DEBUG_FILE": str(log)}
+    wanted = {key: value for key, value in wanted.items() if key not in os.environ}
+    return wanted | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
+
+
+def rank_environment(device: DeviceType, processes: int, folder: Path) -> dict[str, str]:
+    """Return the same for our own ranks."""
+    # Ranks on a CPU share its cores. Ranks on GPUs get torchrun's default: more threads take the host's time
+    # from launching kernels, most of all under the profiler.
+    threads = max((os.cpu_count() or 1) // processes, 1) if device == "cpu" else 1
+    return environment_of(folder, device, threads) | safe_environment()
+
+
+def script_environment(device: DeviceType, processes: int, recording: Hook) -> dict[str, str]:
+    """Return the same for a script's recorded ranks: as many threads as torchrun would give them."""
+    return environment_of(Path(recording.folder), device, 1 if processes > 1 else None) | hook_environment(recording)
+
+
+def command_environment(recording: Hook) -> dict[str, str]:
+    """Return the same for a command that starts its own recorded ranks, on devices that it chooses."""
+    return environment_of(Path(recording.folder), None) | hook_environment(recording)
+
+
+def hook_environment(recording: Hook) -> dict[str, str]:
+    """Return what makes every Python process of a script run our hook first."""
+    places = [str(HOOK_FOLDER), os.environ.get("PYTHONPATH", "")]
+    return {
+        HOOK: sent(recording),
+        "PYTHONPATH": os.pathsep.join(filter(None, places)),
+    }
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A guard process; what is started with `token` in its environment, as GUARD, ends with this process."""
+
+    token: str
+    pipe: IO[bytes]
+
+    def release(self) -> None:
+        """Say that what was started has ended as it should: what it leaves running may go on."""
+        with suppress(OSError):  # somebody has killed the guard
+            self.pipe.write(RELEASED)
+
+
+@contextmanager
+def guarded() -> Iterator[Guard]:
+    """Have all that is started with the guard's token end with this process, or with the block unless it is released.
+
+    On Linux alone: other systems do not show processes' environments.
+    """
+    token = token_hex(16)
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_GUARD_PROGRAM), f"{GUARD}={token}"],
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        cwd="/",
+        start_new_session=True,  # a terminal's Ctrl-C is not for it
+    )
+    assert process.stdin is not None
+    try:
+        yield Guard(token, process.stdin)
+    finally:
+        process.stdin.close()
+        process.wait()

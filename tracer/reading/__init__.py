@@ -9,5 +9,5 @@ Decisions: docs/dev/decisions/reading.md
 
 from tracer.reading.cache import default_folder, why_unusable
 from tracer.reading.processes import Readers, read_lanes, read_run, start_method, with_undrawn
-from tracer.reading.run_listing import ListedRun, leads_out, listed
+from tracer.reading.run_listing import ListedRun, leads_out, list_runs
 from tracer.reading.second_opinion import second_opinions

@@ -92,14 +92,14 @@ class Cluster(Executor):
             for future in done:
                 number = running.pop(future)
                 try:
-                    results[number] = _result(future)
+                    results[number] = _take_result(future)
                 except KilledWorker:
                     failed[number] = _KILLED
                 except _Failed as error:
-                    failed[number] = _said(error, todo[number][0].path)
+                    failed[number] = _write_error(error, todo[number][0].path)
                 except _Unusable as error:
                     file = todo[number][0].path
-                    results[number] = LostRank(f"{file}: {_said(error, file)}")
+                    results[number] = LostRank(f"{file}: {_write_error(error, file)}")
                 else:
                     self._on_done(todo[number][0])
         return failed
@@ -139,35 +139,31 @@ def _read(fn: Callable[..., Any], wanted: dict[str, str], file: RankFile) -> tup
     return found, pickle.dumps(fn(file)) if found == wanted else b""
 
 
-def _result(future: Future[Any]) -> Any:
+def _take_result(future: Future[Any]) -> Any:
     """Return what a worker found. Raises _Unusable where that is nothing of ours, what Dask raises where it is lost."""
     from distributed import KilledWorker
 
     try:
         versions, packed = future.result()
-        if other := _others(versions):
+        if other := _compare_versions(versions):
             raise _Unusable(f"versions do not match: its worker has {', '.join(other)}")
         result = pickle.loads(packed)
     except (CancelledError, KilledWorker, _Unusable):
         raise
     # Whatever is wrong on a worker, or with what it sent, is of this rank alone.
     except Exception as error:
-        raise _Failed(f"{type(error).__name__} on its worker: {_short(error)}") from error
+        raise _Failed(f"{type(error).__name__} on its worker: {(str(error).splitlines() or [''])[0][:200]}") from error
     if not isinstance(result, RankSummary | AnalysisError):
         raise _Unusable(f"its worker returned no summary but a {type(result).__name__}")
     return result
 
 
-def _said(error: BaseException, place: Place) -> str:
+def _write_error(error: BaseException, place: Place) -> str:
     """Return what an error says, without what a URL keeps secret."""
     return redacted(str(error), place.url if isinstance(place, Remote) else "")
 
 
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0][:200]
-
-
-def _others(versions: dict[str, str]) -> list[str]:
+def _compare_versions(versions: dict[str, str]) -> list[str]:
     """Return in words in what a worker's versions are not ours."""
     return [
         f"{name} {versions.get(name)} (here {ours})"
@@ -229,7 +225,7 @@ def _check(client: Any, address: str, paths: Sequence[Path]) -> None:
                 f"install tracer-toolkit {VERSION} there"
             )
         versions, unseen = answer
-        other = _others(versions)
+        other = _compare_versions(versions)
         if other:
             raise TracerError(
                 f"{address}: versions do not match: worker {worker} has {', '.join(other)}; install the same in both"
@@ -246,12 +242,12 @@ def own_versions() -> dict[str, str]:
     return {
         "tracer": VERSION,
         "python": ".".join(map(str, sys.version_info[:2])),
-        "numpy": _installed("numpy").partition(".")[0],
-        "distributed": _installed("distributed"),
+        "numpy": _find_version("numpy").partition(".")[0],
+        "distributed": _find_version("distributed"),
     }
 
 
-def _installed(package: str) -> str:
+def _find_version(package: str) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:

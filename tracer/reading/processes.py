@@ -19,17 +19,17 @@ from pathlib import Path
 
 import msgspec
 
+from analyzers.lazy_fields import replaced
 from analyzers.memory import budget_of
 from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, is_pipe, places, size
 from analyzers.rank import OnBytes, ReadRank, RunSummary, has_schedules, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
-from analyzers.sections import replaced
 from analyzers.trace import Helpers
 from tracer.errors import TracerError, UsageError
 from tracer.own_python import environment, safe_environment
-from tracer.reading.cache import usable, wanted
+from tracer.reading.cache import open_cache, wanted
 from tracer.reading.dask_cluster import cluster
 from tracer.reading.known_ranks import KnownRanks, keeper, looked_up
 
@@ -84,11 +84,11 @@ def read_run(
     With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. `steps` is the
     annotation whose repeats are the steps, instead of the profiler's. Raises as `analyzers.load` does, and TracerError.
     """
-    path = _named(path, by)
+    path = _name_places(path, by)
     files = find(path, steps).files
-    memory = _memory(path, files, by)
+    memory = _limit_memory(path, files, by)
     files = tuple(replace(file, memory=memory) for file in files)
-    with _reading(path, files, by, wanted(lanes=lanes, schedules=schedules)) as reading:
+    with _choose_readers(path, files, by, wanted(lanes=lanes, schedules=schedules)) as reading:
         return summarize(
             path,
             reading.executor,
@@ -105,12 +105,12 @@ def read_lanes(
     run: RunSummary, path: Where, ranks: Collection[int], steps: str | None = None, by: Readers = BY_CORES
 ) -> RunSummary:
     """Read the same run, with what `analyzers.lanes` needs for these ranks. Raises as `read_run`."""
-    path = _named(path, by)
+    path = _name_places(path, by)
     chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
     files = [file for file in find(path, steps).files if file.path in chosen]
-    memory = _memory(path, files, by)
+    memory = _limit_memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
-    with _reading(path, files, by, wanted(lanes=True, schedules=has_schedules(run))) as reading:
+    with _choose_readers(path, files, by, wanted(lanes=True, schedules=has_schedules(run))) as reading:
         return with_lanes(run, files, reading.executor, reading.on_bytes, reading.read)
 
 
@@ -120,7 +120,7 @@ def with_undrawn(report: Report, run: RunSummary) -> Report:
     return replaced(report, run=msgspec.structs.replace(report.run, warnings=[*report.run.warnings, *undrawn]))
 
 
-def _named(path: Where, by: Readers) -> Sequence[Place]:
+def _name_places(path: Where, by: Readers) -> Sequence[Place]:
     """The run's places as those who read it can find them."""
     given = places(path)
     if by.scheduler is None:
@@ -131,15 +131,15 @@ def _named(path: Where, by: Readers) -> Sequence[Place]:
 
 
 @contextmanager
-def _reading(
+def _choose_readers(
     path: Sequence[Place], files: Sequence[RankFile], by: Readers, parts: Collection[str]
 ) -> Iterator[Reading]:
     """Who reads some files, of which a cache may have some. Raises TracerError where those who read are lost."""
-    cache = None if by.cache is None else usable(by.cache)
+    cache = None if by.cache is None else open_cache(by.cache)
     known = looked_up(cache, files, parts)
     missing = [file for file in files if file not in known]
     if cache is None:
-        with _executor(path, files, known, by) as reading:
+        with _open_executor(path, files, known, by) as reading:
             yield reading
         return
     if not missing:
@@ -148,32 +148,35 @@ def _reading(
     is_ours = by.scheduler is None
     # A cluster's workers have no cache of this user's.
     keep = None if is_ours else keeper(cache, missing, parts)
-    with _executor(path, files, known, by) as reading:
+    with _open_executor(path, files, known, by) as reading:
         read = cache.reading(reading.read) if is_ours else reading.read
         yield Reading(KnownRanks(known, reading.executor, keep), reading.on_bytes, read)
     cache.clean()
 
 
 @contextmanager
-def _executor(
+def _open_executor(
     path: Sequence[Place], files: Sequence[RankFile], known: Collection[RankFile], by: Readers
 ) -> Iterator[Reading]:
     """Who reads the files that are not known. Raises TracerError where they are lost."""
-    sizes = _sizes(files)
+    sizes = _measure_sizes(files)
     missing = [file for file in files if file not in known]
     total, begun = sum(sizes.values()), sum(sizes[file] for file in known)
     if by.scheduler is not None:
         with _on_cluster(by.scheduler, path, sizes, begun, by.progress) as executor:
             yield Reading(executor)
         return
-    context = _context(start_method(path))
+    context = _choose_context(start_method(path))
     with environment(safe_environment()):  # it may start a process that keeps books of what processes share
         done: Synchronized[int] = context.Value("q", begun)
     try:
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
-            _pool(
-                _processes(path, total - begun, len(missing), by), _helpers(path, missing, by), context, done
+            _open_pool(
+                _count_workers(path, total - begun, len(missing), by),
+                _count_helpers(path, missing, by),
+                context,
+                done,
             ) as reading,
             by.progress(lambda: done.value, total),
         ):
@@ -184,18 +187,18 @@ def _executor(
         ) from error
 
 
-def _sizes(files: Sequence[RankFile]) -> dict[RankFile, int]:
+def _measure_sizes(files: Sequence[RankFile]) -> dict[RankFile, int]:
     return {file: sum(size(place) for place in (file.path, file.light) if place is not None) for file in files}
 
 
-def _processes(path: Sequence[Place], total: int, ranks: int, by: Readers) -> int:
+def _count_workers(path: Sequence[Place], total: int, ranks: int, by: Readers) -> int:
     """How many processes here read so many ranks of so many bytes."""
     alone = any(map(_is_only_here, path)) or _is_daemon()
     asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
     return 1 if alone else min(asked, ranks)
 
 
-def _helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int:
+def _count_helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int:
     """How many processes help to read the only file of a run: as many as are not needed for another, if it is large."""
     if len(files) != 1 or start_method(path) != "fork" or _is_daemon():
         return 0
@@ -214,11 +217,11 @@ def _is_daemon() -> bool:
     return multiprocessing.current_process().daemon
 
 
-def _memory(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int | None:
+def _limit_memory(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int | None:
     """What reading one rank may take: None where a cluster's workers are to look what they have."""
     if by.memory is not None or by.scheduler is not None:
         return by.memory
-    return budget_of(None, _processes(path, sum(_sizes(files).values()), len(files), by))
+    return budget_of(None, _count_workers(path, sum(_measure_sizes(files).values()), len(files), by))
 
 
 @contextmanager
@@ -261,12 +264,12 @@ class _SafeContext(SpawnContext):
     Process = _SafeProcess
 
 
-def _context(method: str) -> BaseContext:
+def _choose_context(method: str) -> BaseContext:
     return _SafeContext() if method == "spawn" else multiprocessing.get_context(method)
 
 
 @contextmanager
-def _pool(count: int, helping: int, context: BaseContext, done: Synchronized[int]) -> Iterator[Reading]:
+def _open_pool(count: int, helping: int, context: BaseContext, done: Synchronized[int]) -> Iterator[Reading]:
     """A pool of processes, which read where they are several, or help this one. An interrupt stops them at once."""
     here = Reading(None, partial(_add, done))
     if count == 1 and not helping:

@@ -55,7 +55,7 @@ class ListedRun:
         return tuple(sorted(stamps))
 
 
-def listed(root: Path) -> Iterator[ListedRun]:
+def list_runs(root: Path) -> Iterator[ListedRun]:
     """List sweeps, their cells and all other runs, by name, without hidden folders and links to folders."""
     for number, (folder, folders, files) in enumerate(os.walk(root)):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -86,7 +86,7 @@ def leads_out(folder: Path, root: Path) -> Path | None:
             for path in (start, *(Path(inside, name) for name in (*folders, *files))):
                 if not path.is_symlink():
                     continue
-                target = _target(path)
+                target = _follow_link(path)
                 if target is None or not target.is_relative_to(within) or len(seen) > MOST_FOLDERS:
                     return path
                 if target.is_dir() and target not in seen:
@@ -106,7 +106,7 @@ def _is_trace(file: Path) -> bool:
         return False
 
 
-def _target(link: Path) -> Path | None:
+def _follow_link(link: Path) -> Path | None:
     # A link that goes round in circles is a RuntimeError until Python 3.13.
     try:
         return link.resolve(strict=True)

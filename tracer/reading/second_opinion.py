@@ -24,10 +24,10 @@ def second_opinions(path: Where) -> list[Notice]:
         raise UsageError("--validate: torch only reads traces on this machine's disks: copy the run here")
     # What is no ordinary file has been left out, with a notice of its own; torch would wait for it.
     ordinary = (path for path in (Path(str(file)) for file in files) if path.is_file())
-    return [notice for path in ordinary for notice in _opinion(path)]
+    return [notice for path in ordinary for notice in _form_opinion(path)]
 
 
-def _opinion(file: Path) -> Iterator[Notice]:
+def _form_opinion(file: Path) -> Iterator[Notice]:
     try:
         from tracer.recording import trace_violations  # torch, which reading alone does without
     except ImportError as error:

@@ -131,7 +131,15 @@ def part(models: Sequence[nn.Module], facts: Facts, parallelism: Parallelism | N
         facts=facts,
         parallelism=parallelism,
         devices=device_names(model),
-        versions=_versions(),
+        versions={
+            "tracer": VERSION,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "torchvision": compat.torchvision_version(),
+            "cuda": torch.version.cuda if torch.cuda.is_available() else None,
+            "nccl": compat.nccl_version(),
+            "driver": _driver(),
+        },
         environment=_environment(),
         parameters=[parameter for stage in models for parameter in parameters_of(stage)],
         buckets=buckets_of(model),
@@ -198,18 +206,6 @@ def _environment() -> dict[str, str]:
 
 def _is_recorded(key: str) -> bool:
     return RECORDED_ENVIRONMENT.match(key) is not None and not key.startswith("NCCL_DEBUG")
-
-
-def _versions() -> dict[str, str | None]:
-    return {
-        "tracer": VERSION,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "torchvision": compat.torchvision_version(),
-        "cuda": torch.version.cuda if torch.cuda.is_available() else None,
-        "nccl": compat.nccl_version(),
-        "driver": _driver(),
-    }
 
 
 def _driver() -> str | None:

@@ -39,7 +39,7 @@ OUT_OF_MEMORY = "out-of-memory"
 CLAIM = f"{WORK}/rank{{rank}}.taken{{attempt}}"
 RECORDED = f"{WORK}/rank{{rank}}.recorded"
 REFUSAL = f"{WORK}/rank{{rank}}.refusal"
-# Room for last words, taken before they are needed: what is overwritten in place needs none on a disk that is full.
+# Preallocated: overwriting in place works on a full disk.
 ERROR_FILE_BYTES = 1024
 REPORT_EVERY_S = 0.5
 NO_ERROR_TEXT = "a process could not leave its reason (is the disk full?)"

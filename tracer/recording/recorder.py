@@ -203,14 +203,14 @@ class Recorder:
         """The whole recording; each `yield` is one training step of the caller."""
         plan = self._plan
         taken = RecordedSoFar(self._place())
-        self._identity = self.meeting.told(uuid.uuid4().hex)
+        self._identity = self.meeting.broadcast(uuid.uuid4().hex)
         self._program = program_of(self._subject.model, *rank_and_size())
         self._watching.enter_context(watched_splits(self._program))
         self._agree_on_light()
         nosync = self._subject.may_skip_sync
         self._total = plan.wait + self._length(plan.rounds, nosync)
         self._leave_part(taken)
-        self.meeting.together()
+        self.meeting.barrier()
         self._progress("settling", 0, self._total)
         for _ in range(plan.wait):
             yield
@@ -290,7 +290,7 @@ class Recorder:
                 self._synchronize()
                 window.step()
             self._synchronize()
-            self.meeting.together()
+            self.meeting.barrier()
             times = self._new_times(block, taken)
             for step in range(plan.active):
                 yield
@@ -340,8 +340,8 @@ class Recorder:
 
     def _first_objection(self, why_not: str | None) -> str | None:
         """What the first rank has against CUPTI alone, if any has."""
-        objections = self.meeting.heard(why_not or "")
-        return self.meeting.told(next(filter(None, objections), "")) or None
+        objections = self.meeting.gather(why_not or "")
+        return self.meeting.broadcast(next(filter(None, objections), "")) or None
 
     def _synchronize(self) -> None:
         for gpu in self._gpus:
@@ -349,9 +349,9 @@ class Recorder:
 
     def _kept_rounds(self, taken: RecordedSoFar) -> dict[str, int]:
         """Which round's traces all ranks keep, for each window."""
-        answers = self.meeting.heard(msgspec.json.encode(taken.of_rank).decode())
+        answers = self.meeting.gather(msgspec.json.encode(taken.of_rank).decode())
         ranks = [msgspec.json.decode(text, type=RankRounds) for text in answers]
-        told = self.meeting.told(msgspec.json.encode(kept_rounds(ranks, taken.rounds) if ranks else {}).decode())
+        told = self.meeting.broadcast(msgspec.json.encode(kept_rounds(ranks, taken.rounds) if ranks else {}).decode())
         return msgspec.json.decode(told, type=dict[str, int])
 
     def _leave_part(self, taken: RecordedSoFar, kept_rounds: dict[str, int] | None = None) -> None:

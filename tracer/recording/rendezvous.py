@@ -32,22 +32,22 @@ class Meeting:
         self._name = f"tracer-{next(_numbers)}"
         self._calls = count()
 
-    def together(self) -> None:
+    def barrier(self) -> None:
         """Wait until all ranks are here. Raises NotAllCame."""
         if self.size > 1:
-            self._together(f"{self._name}-{next(self._calls)}")
+            self._barrier(f"{self._name}-{next(self._calls)}")
 
-    def told(self, text: str) -> str:
+    def broadcast(self, text: str) -> str:
         """Return what rank 0 says. Raises NotAllCame."""
         if self.size == 1:
             return text
-        return self._told(f"{self._name}-{next(self._calls)}", text)
+        return self._broadcast(f"{self._name}-{next(self._calls)}", text)
 
-    def heard(self, text: str) -> list[str]:
+    def gather(self, text: str) -> list[str]:
         """Return what each rank says, in order, on rank 0; the others hear nothing. Raises NotAllCame."""
         if self.size == 1:
             return [text]
-        return self._heard(f"{self._name}-{next(self._calls)}", text)
+        return self._gather(f"{self._name}-{next(self._calls)}", text)
 
     def leave(self, why: str) -> None:
         """Say that this rank will not come again: who waits for it next learns why, and waits no longer."""
@@ -66,9 +66,9 @@ class Meeting:
     def all_left(self) -> None:
         """Wait until all ranks have come here, where meetings end, however many each has had. Raises NotAllCame."""
         if self.size > 1:
-            self._together(f"{self._name}-end")
+            self._barrier(f"{self._name}-end")
 
-    def _together(self, name: str) -> None:
+    def _barrier(self, name: str) -> None:
         store = self._store(name)
         try:
             if store.add("arrived", 1) == self.size:
@@ -77,7 +77,7 @@ class Meeting:
         except RuntimeError as error:
             raise self._missing() from error
 
-    def _told(self, name: str, text: str) -> str:
+    def _broadcast(self, name: str, text: str) -> str:
         store = self._store(name)
         try:
             if self.rank == 0:
@@ -87,7 +87,7 @@ class Meeting:
         except RuntimeError as error:
             raise self._missing() from error
 
-    def _heard(self, name: str, text: str) -> list[str]:
+    def _gather(self, name: str, text: str) -> list[str]:
         store = self._store(name)
         ranks = [str(rank) for rank in range(self.size)]
         try:

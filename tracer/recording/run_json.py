@@ -38,7 +38,7 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
     parts = read_parts(folder)
     rounds = _kept_rounds(parts)
     _keep_rounds(folder, rounds)
-    notes = _notes(parts)
+    notes = [*_incomplete(parts), *_light_notes(parts)]
     if _incomplete(parts) or parts[0].failed_nosync is not None:
         # The nosync windows that there are may be those of some ranks alone.
         shutil.rmtree(folder / NOSYNC, ignore_errors=True)
@@ -54,11 +54,6 @@ def _kept_rounds(parts: Sequence[RankPart]) -> dict[str, int]:
     if agreed is not None and all(part.kept_rounds == agreed for part in parts):
         return agreed
     return kept_rounds(parts, min(part.rounds for part in parts))
-
-
-def _notes(parts: Sequence[RankPart]) -> list[str]:
-    """What the reader should know of a recording: what it lacks, and why."""
-    return [*_incomplete(parts), *_light_notes(parts)]
 
 
 def _incomplete(parts: Sequence[RankPart]) -> list[str]:

@@ -55,7 +55,7 @@ class Watched:
     def __init__(self, hook: Hook) -> None:
         self.is_disabled = False
         self._hook = hook
-        self._beat = Beat(hook.plan.wait)
+        self._counter = StepCounter(hook.plan.wait)
         self._recorder: Recorder | None = None
         self._why_not: str | None = None
         self._pid = os.getpid()
@@ -63,7 +63,7 @@ class Watched:
     def stepped(self, optimizer: Optimizer) -> None:
         """Count a step that an optimizer has made."""
         if not self.is_disabled:
-            self._never_raise(lambda: self._heard(optimizer))
+            self._never_raise(lambda: self._count(optimizer))
 
     def disable(self, why: str) -> None:
         """Stop recording, and say why."""
@@ -78,19 +78,19 @@ class Watched:
         """Stop when the process ends: what it has recorded is on disk already."""
         if self._recorder is None or self._is_a_fork():
             return
-        if self._beat.has_stopped:
+        if self._counter.has_stopped:
             # Too few steps to say so before.
             leave_reason(Path(self._hook.folder), "the optimizer that steps were counted by stopped; another went on")
         self._end("its training ended")
 
-    def _heard(self, optimizer: Optimizer) -> None:
+    def _count(self, optimizer: Optimizer) -> None:
         if self._is_a_fork():
             return
         if self._recorder is None:
             self._begin(optimizer)
         if self._recorder is None:
             return
-        if self._beat.heard(id(optimizer), threading.get_ident(), type(optimizer).__name__):
+        if self._counter.count(id(optimizer), threading.get_ident(), type(optimizer).__name__):
             self._step(self._recorder)
 
     def _begin(self, optimizer: Optimizer) -> None:
@@ -245,12 +245,12 @@ def _hear_of(kind: Any, watched: Watched) -> None:
     kind.__init__ = __init__
 
 
-class Beat:
+class StepCounter:
     """A training step ends with a step of the optimizer that steps least often during the wait.
 
-    Of a GAN's two, of which one steps five times as often as the other, that is the other; of several that step as
-    often, the one that came last. The first of all counts until the wait ends: the one that takes over then does not
-    count the iteration that was counted already. During the wait another optimizer or thread may take over; afterwards
+    If a GAN's discriminator steps five times per generator step, the generator's optimizer counts; among equals the one
+    that stepped last. The first of all counts until the wait ends: the one that takes over then does not count the
+    iteration that was counted already. During the wait another optimizer or thread may take over; afterwards
     none may: a profiler records the thread that it began in.
     """
 
@@ -263,8 +263,8 @@ class Beat:
         self._silent = 0
         self._is_counted = False  # the iteration in which another takes over, by the first one's step
 
-    def heard(self, optimizer: int, thread: int, name: str) -> bool:
-        """Whether this step of an optimizer, which `name` is the class of, ends a training step.
+    def count(self, optimizer: int, thread: int, name: str) -> bool:
+        """Count a step of an optimizer, which `name` is the class of; return whether it ends a training step.
 
         Raises TracerError where those that do can no longer be told.
         """
@@ -281,7 +281,7 @@ class Beat:
             if self._is_counted:
                 self._is_counted, self._silent = False, 0
                 return False
-            self._count()
+            self._end_step()
             return True
         self._silent += 1
         if self._silent == SILENCE:
@@ -297,7 +297,7 @@ class Beat:
         """Whether others have stepped on since the last training step, more often than there were training steps."""
         return self._silent > self.steps
 
-    def _count(self) -> None:
+    def _end_step(self) -> None:
         self.steps += 1
         self._silent = 0
         if self.steps == self._wait:

@@ -167,12 +167,12 @@ class Session:
             refusal = ""
         except TracerError as error:
             refusal = str(error)
-        refusals = [objection for objection in meeting.heard(refusal) if objection]
-        refusal = meeting.told(refusals[0] if refusals else "")
+        refusals = [objection for objection in meeting.gather(refusal) if objection]
+        refusal = meeting.broadcast(refusals[0] if refusals else "")
         if refusal:
             raise TracerError(refusal)
         remove_abandoned(self._output)
-        folder = hidden_name(self._output, meeting.told(uuid.uuid4().hex[:8]))
+        folder = hidden_name(self._output, meeting.broadcast(uuid.uuid4().hex[:8]))
         own(folder)
         return folder
 
@@ -181,7 +181,7 @@ class Session:
         recorder, finisher = self._recorder, self._finisher
         if finisher is None or recorder is None:
             return
-        recorder.meeting.together()
+        recorder.meeting.barrier()
         if not self._is_first:
             return
         taken = finisher.take_complete()

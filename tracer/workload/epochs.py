@@ -26,7 +26,7 @@ from tracer.workload.training_step import (
     autocast,
     begin,
     learning_rate,
-    micro_batches,
+    microbatches,
     to_device,
     train_step,
 )
@@ -79,7 +79,7 @@ def train_epoch(training: Training, data: Data, number: int, progress: Progress)
     tally = Tally(training.device, scored=data.is_synthetic)
     done, rate = 0, 0.0
     start_ns = _meet(training)
-    for done, batches in enumerate(micro_batches(data.batches(number), config.grad_accumulation), start=1):
+    for done, batches in enumerate(microbatches(data.batches(number), config.grad_accumulation), start=1):
         rate = learning_rate(config, number + (done - 1) / steps)
         for group in training.optimizer.param_groups:
             group["lr"] = rate

@@ -36,7 +36,7 @@ from tracer.recording import (
 from tracer.workload import models_and_data as workloads
 from tracer.workload.calibrate import measure, write_links
 from tracer.workload.epochs import train_epochs
-from tracer.workload.training_step import begin, micro_batches, train_step
+from tracer.workload.training_step import begin, microbatches, train_step
 
 
 def train(config: RecordConfig, folder: Path, device: torch.device, progress: Progress) -> None:
@@ -58,7 +58,7 @@ def record_steps(config: RecordConfig, folder: Path, progress: Progress, device:
     training = begin(config, device)
     subject = Subject(training.model, facts(config), training.optimizer, goes_on=True)
     with Recorder(folder, subject, config.plan, progress) as recorder:
-        for step in micro_batches(endless_batches(config), config.grad_accumulation):
+        for step in microbatches(endless_batches(config), config.grad_accumulation):
             train_step(training, step)
             if not recorder.step():
                 break

@@ -64,7 +64,7 @@ def parallelize(model: nn.Module, config: RecordConfig) -> nn.Module:
     return strategy.wrap(model, units, config)
 
 
-def micro_batches(batches: Iterable[workloads.Batch], count: int) -> Iterator[list[workloads.Batch]]:
+def microbatches(batches: Iterable[workloads.Batch], count: int) -> Iterator[list[workloads.Batch]]:
     """Batches by `count`, one list for each step; the last may have fewer."""
     remaining = iter(batches)
     while step := list(islice(remaining, count)):
@@ -91,7 +91,7 @@ class Tally:
 
 
 def train_step(training: Training, batches: Sequence[workloads.Batch], tally: Tally | None = None) -> None:
-    """One step of the optimizer, over the micro-batches it accumulates gradients of."""
+    """One step of the optimizer, over the microbatches it accumulates gradients of."""
     strategy = STRATEGY_OF[training.config.strategy]
     samples = sum(len(targets) for _, targets in batches)
     training.optimizer.zero_grad()
@@ -101,7 +101,7 @@ def train_step(training: Training, batches: Sequence[workloads.Batch], tally: Ta
             with autocast(training):
                 outputs = training.model(inputs)
                 loss = nn.functional.cross_entropy(outputs, targets)
-            # The gradient is of the mean over all samples: a micro-batch among N equal ones counts one N-th.
+            # The gradient is of the mean over all samples: a microbatch among N equal ones counts one N-th.
             share = loss if len(batches) == 1 else loss * (len(targets) / samples)
             share.backward()  # type: ignore[no-untyped-call]
         if tally is not None:

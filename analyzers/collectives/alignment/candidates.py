@@ -68,7 +68,7 @@ def candidates_of(a: Kernels, b: Kernels, compatible: Mask) -> tuple[Candidates,
     return Candidates(i, b.end_ns[j] - a.end_ns[i], a.pair[i]), anchored
 
 
-def densest(candidates: Candidates, a: Kernels) -> tuple[Int64, Int64]:
+def find_densest(candidates: Candidates, a: Kernels) -> tuple[Int64, Int64]:
     """Return offsets that many candidates of a pair agree on, with the pair, each row's vote shared by its candidates.
 
     A line of a table is a pair of members here, its candidates by how far apart they end.
@@ -90,7 +90,7 @@ def densest(candidates: Candidates, a: Kernels) -> tuple[Int64, Int64]:
     offsets: list[Int64] = []
     rank: list[Int64] = []
     for width in WINDOWS_NS:
-        past = _past(apart, count, width)
+        past = _find_past(apart, count, width)
         score = np.where(is_there, np.take_along_axis(total, past, axis=1) - total[:, :-1], 0)
         for _ in range(MOST_OFFSETS):
             first = score.argmax(axis=1)
@@ -109,7 +109,7 @@ def densest(candidates: Candidates, a: Kernels) -> tuple[Int64, Int64]:
     return np.concatenate(pairs)[by_pair], np.concatenate(offsets)[by_pair]
 
 
-def _past(apart: Int64, count: Int64, width: int) -> Int64:
+def _find_past(apart: Int64, count: Int64, width: int) -> Int64:
     """Return for each place of each line where those end that lie less than a width behind it."""
     return np.stack(
         [
@@ -129,7 +129,7 @@ def around(a: Kernels, b: Kernels, compatible: Mask, offset_ns: Int64) -> list[O
         if not len(left):
             break
         of_a, of_b = (a, b) if len(left) == a.pairs else (a.of_pairs(left), b.of_pairs(left))
-        pairs = mutual(near(of_a, of_b, compatible, ns[left]))
+        pairs = keep_mutual(near(of_a, of_b, compatible, ns[left]))
         of_pair = of_a.pair[pairs.a]
         count, middle = np.bincount(of_pair, minlength=len(left)), medians(pairs.apart_ns, of_pair, len(left))
         shift_ns = whole(middle)
@@ -163,7 +163,7 @@ def near(a: Kernels, b: Kernels, compatible: Mask, offset_ns: Int64) -> Pairs:
     return Pairs(i, j, apart).take(fits)
 
 
-def mutual(pairs: Pairs) -> Pairs:
+def keep_mutual(pairs: Pairs) -> Pairs:
     """Return each row with the row that ends nearest to it, where that is so from both sides."""
     order = np.argsort(np.abs(pairs.apart_ns), kind="stable")
     pairs = pairs.take(order)

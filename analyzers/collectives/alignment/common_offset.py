@@ -26,9 +26,9 @@ from analyzers.collectives.alignment.candidates import (
     around,
     candidates_of,
     count_near_others,
-    densest,
+    find_densest,
+    keep_mutual,
     most_alike,
-    mutual,
     near,
     synchronizing,
     whole,
@@ -39,7 +39,7 @@ from analyzers.collectives.alignment.sequences import (
     Offset,
     have_met,
     most_higher,
-    renumbered,
+    renumber,
     steady_pairs,
 )
 
@@ -96,11 +96,11 @@ def find_offsets(a: Kernels, b: Kernels, compatible: Mask, one_clock: Mask) -> l
             if (offset := in_turn[pair]) is None or _is_denied(offset, others[place], most_ns[pair])
         ]
         chosen = np.array(denied, dtype=np.int64)
-        offsets, anchored = _offsets(of_a.of_pairs(chosen), of_b.of_pairs(chosen), compatible)
+        offsets, anchored = _find_offsets(of_a.of_pairs(chosen), of_b.of_pairs(chosen), compatible)
         for place, candidates, is_anchored in zip(denied, offsets, anchored.tolist(), strict=True):
             pair = int(some[place])
             evidence = _Evidence(of_a, of_b, place, compatible, float(most_ns[pair]))
-            found[pair] = _chosen(evidence, candidates, others[place], is_anchored, bool(one_clock[pair]))
+            found[pair] = _choose_offset(evidence, candidates, others[place], is_anchored, bool(one_clock[pair]))
     return found
 
 
@@ -125,7 +125,7 @@ class _Evidence:
         return self.all_b.of_pairs(np.array([self.pair]))
 
 
-def _chosen(
+def _choose_offset(
     of: _Evidence, offsets: list[Offset], others: list[Offset], anchored: bool, one_clock: bool
 ) -> Offset | None:
     """Return the offset that explains ends best, None where another does about as well."""
@@ -133,7 +133,7 @@ def _chosen(
         offsets, others = (
             [offset for offset in candidates if abs(offset.ns) <= of.most_ns] for candidates in (offsets, others)
         )
-    best = max(offsets, key=_merit, default=None)
+    best = max(offsets, key=_score_offset, default=None)
     if best is None or _is_denied(best, others, of.most_ns):
         fewest = FEWEST_PAIRS if one_clock else FEW_CLOSE
         return _clear_of_steps(of, best, [*offsets, *others], fewest)
@@ -204,10 +204,10 @@ def _offsets_in_turn(a: Kernels, b: Kernels, one_clock: Mask) -> list[Offset | N
     return [Offset(*figures) if is_known else None for *figures, is_known in columns]
 
 
-def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[list[Offset]], Mask]:
+def _find_offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[list[Offset]], Mask]:
     """Return for each pair offsets that many of its kernels agree on, and whether step numbers say which may be one."""
     candidates, anchored = candidates_of(a, b, compatible)
-    of_pair, ns = densest(candidates, a)
+    of_pair, ns = find_densest(candidates, a)
     offsets: list[dict[int, Offset]] = [{} for _ in range(a.pairs)]
     offsets_around = around(a.of_pairs(of_pair), b.of_pairs(of_pair), compatible, ns)
     for pair, offset in zip(of_pair.tolist(), offsets_around, strict=True):
@@ -219,16 +219,16 @@ def _offsets(a: Kernels, b: Kernels, compatible: Mask) -> tuple[list[list[Offset
 def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[list[Offset]]:
     """Return for each pair offsets at which kernels end together whose steps all differ by as much."""
     bare_a, bare_b = (replace(member, step=np.full(len(member), -1)) for member in (a, b))
-    of_pair, ns = densest(candidates_of(bare_a, bare_b, compatible)[0], a)
+    of_pair, ns = find_densest(candidates_of(bare_a, bare_b, compatible)[0], a)
     # Few of a long run may be left to show that the clocks are one.
     of_pair, ns = np.r_[np.arange(a.pairs), of_pair], np.r_[np.zeros(a.pairs, dtype=np.int64), ns]
     numbered = np.logical_and(*(np.bincount(one.pair[one.step >= 0], minlength=a.pairs) > 0 for one in (a, b)))
     of_pair, ns = of_pair[numbered[of_pair]], ns[numbered[of_pair]]
-    pairs = mutual(near(bare_a.of_pairs(of_pair), bare_b.of_pairs(of_pair), compatible, ns))
+    pairs = keep_mutual(near(bare_a.of_pairs(of_pair), bare_b.of_pairs(of_pair), compatible, ns))
     of_a, of_b = a.of_pairs(of_pair), b.of_pairs(of_pair)
     higher = most_higher(of_a.pair[pairs.a], of_a.step[pairs.a], of_b.step[pairs.b], of_a.pairs)
     chosen = np.flatnonzero(higher)
-    raised = renumbered(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen])
+    raised = renumber(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen])
     by_shift: list[dict[tuple[int, int], Offset]] = [{} for _ in range(a.pairs)]
     offsets_around = around(*raised, compatible, ns[chosen])
     for pair, by, offset in zip(of_pair[chosen].tolist(), higher[chosen].tolist(), offsets_around, strict=True):
@@ -275,7 +275,7 @@ def _denies(other: Offset, best: Offset, at_zero: bool) -> bool:
 
 def _denies_by_pairs(other: Offset, best: Offset) -> bool:
     times = DENY_BY_PAIRS[0] if _is_no_farther(other, best) else DENY_BY_PAIRS[1]
-    return other.pairs >= times * best.pairs and _merit(other) >= _merit(best)
+    return other.pairs >= times * best.pairs and _score_offset(other) >= _score_offset(best)
 
 
 def _is_no_farther(other: Offset, best: Offset) -> bool:
@@ -289,8 +289,8 @@ def _clear_of_steps(of: _Evidence, best: Offset | None, offsets: list[Offset], f
     at_zero = [
         offset for offset in offsets if offset.higher and abs(offset.ns) <= of.most_ns and offset.pairs >= fewest
     ]
-    clearest = max(at_zero, key=_merit, default=None)
-    if clearest is None or (best is not None and _merit(clearest) < _merit(best)):
+    clearest = max(at_zero, key=_score_offset, default=None)
+    if clearest is None or (best is not None and _score_offset(clearest) < _score_offset(best)):
         return None
     rivals = [offset for offset in offsets if _is_apart(offset, clearest) or offset.higher != clearest.higher]
     return None if any(_rivals_renumbered(of, rival, clearest) for rival in rivals) else clearest
@@ -299,7 +299,7 @@ def _clear_of_steps(of: _Evidence, best: Offset | None, offsets: list[Offset], f
 def _rivals_renumbered(of: _Evidence, rival: Offset, best: Offset) -> bool:
     """Whether a rival is about as good as an offset of steps that are numbered differently."""
     if rival.higher == best.higher:
-        raised = renumbered(of.a, of.b, np.array([best.higher]))
+        raised = renumber(of.a, of.b, np.array([best.higher]))
         return _is_about_as_good(*raised, of.compatible, rival, best, anchored=True)
     if abs(rival.ns) <= KEPT_IN_TIME_NS:
         return _rivals_freely(of.a, of.b, rival, best)
@@ -309,7 +309,7 @@ def _rivals_renumbered(of: _Evidence, rival: Offset, best: Offset) -> bool:
 def refine_offsets(a: Kernels, b: Kernels, compatible: Mask, rough: Sequence[Offset]) -> list[Offset | None]:
     """Refine the known offset of each pair with its kernels; None where none of them end together at it."""
     higher, ns = (np.array([getattr(offset, name) for offset in rough], dtype=np.int64) for name in ("higher", "ns"))
-    of_a, of_b = renumbered(a, b, higher)
+    of_a, of_b = renumber(a, b, higher)
     refined = _offsets_in_turn(of_a, of_b, np.zeros(a.pairs, dtype=bool))
     off = [
         pair
@@ -323,7 +323,7 @@ def refine_offsets(a: Kernels, b: Kernels, compatible: Mask, rough: Sequence[Off
     return [offset and replace(offset, higher=known.higher) for offset, known in zip(refined, rough, strict=True)]
 
 
-def _merit(offset: Offset) -> float:
+def _score_offset(offset: Offset) -> float:
     """Return the score of an offset: its pairs' likelihood, against ends anywhere within a millisecond."""
     return offset.pairs * float(np.log(BY_CHANCE_NS / (offset.deviation_ns + _doubt_ns(offset)) + 1))
 
@@ -379,7 +379,7 @@ def _share_explained(a: Kernels, b: Kernels, offset: Offset) -> float:
 
 def _edges_explained(a: Kernels, b: Kernels, compatible: Mask, offset: Offset) -> int:
     """Return how many steps' first and last kernels have a partner: an alignment off by one leaves them alone."""
-    pairs = mutual(near(a, b, compatible, np.array([offset.ns])))
+    pairs = keep_mutual(near(a, b, compatible, np.array([offset.ns])))
     explained = 0
     for kernels, matched in ((a, pairs.a), (b, pairs.b)):
         rows = np.flatnonzero(kernels.synchronizes & (kernels.step >= 0))

@@ -16,11 +16,11 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, Mask, firsts
 from analyzers.collectives.alignment.common_offset import find_offsets, refine_offsets
 from analyzers.collectives.alignment.pairing import Apart, match_at, match_in_order
-from analyzers.collectives.alignment.sequences import Kernels, Offset, renumbered
+from analyzers.collectives.alignment.sequences import Kernels, Offset, renumber
 from analyzers.ranks import RankNumber
 
 
-class _Place(NamedTuple):
+class _ClockPlace(NamedTuple):
     """A rank among those whose clocks and step numbers are known against one another, its `component`."""
 
     component: int
@@ -34,7 +34,7 @@ class Offsets:
 
     def __init__(self, hosts: Mapping[RankNumber, str]) -> None:
         self._hosts = hosts
-        self._place: dict[int, _Place] = {}
+        self._place: dict[int, _ClockPlace] = {}
         self._members: dict[int, list[int]] = {}  # of each component
         self._unclear: set[tuple[int, int]] = set()
 
@@ -75,13 +75,13 @@ class Offsets:
             return
         if a == b or self.between(a, b) is not None:
             return
-        place_a, place_b = (self._place.setdefault(rank, _Place(rank)) for rank in (a, b))
+        place_a, place_b = (self._place.setdefault(rank, _ClockPlace(rank)) for rank in (a, b))
         shift_ns, higher = place_a.ns + offset.ns - place_b.ns, place_a.higher + offset.higher - place_b.higher
         joining = self._members.pop(place_b.component, [b])
         for rank in joining:
             place = self._place[rank]
             deviation_ns = max(place.deviation_ns, offset.deviation_ns)
-            self._place[rank] = _Place(place_a.component, place.ns + shift_ns, deviation_ns, place.higher + higher)
+            self._place[rank] = _ClockPlace(place_a.component, place.ns + shift_ns, deviation_ns, place.higher + higher)
         self._members.setdefault(place_a.component, [place_a.component]).extend(joining)
 
 
@@ -106,7 +106,7 @@ def align(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[Int64, list[
     And each other member's offset, and whether it is unclear. `compatible`: which signatures may be one collective.
     """
     offsets, unclear = _learnt_offsets(clocks, sides, compatible)
-    return _partners(sides, compatible, offsets, np.array(unclear, dtype=bool)), offsets, unclear
+    return _find_partners(sides, compatible, offsets, np.array(unclear, dtype=bool)), offsets, unclear
 
 
 def _learnt_offsets(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[list[Offset | None], list[bool]]:
@@ -135,7 +135,7 @@ def _learnt_offsets(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[li
             clocks.learn(reference, rank, found[pair])
         offsets.append(learnt[pair] or found[pair])
         unclear.append(clocks.are_unclear(reference, rank))
-    return _refined(sides, compatible, learnt, offsets, reference), unclear
+    return _refine_offsets(sides, compatible, learnt, offsets, reference), unclear
 
 
 def _synchronizing_pairs(sides: Sides) -> list[bool]:
@@ -144,7 +144,7 @@ def _synchronizing_pairs(sides: Sides) -> list[bool]:
     return [*np.logical_and(*counts).tolist()]
 
 
-def _refined(
+def _refine_offsets(
     sides: Sides, compatible: Mask, learnt: Sequence[Offset | None], offsets: list[Offset | None], reference: int
 ) -> list[Offset | None]:
     """Refine what larger groups say, but of devices of one rank, which have one clock."""
@@ -157,7 +157,7 @@ def _refined(
     return offsets
 
 
-def _partners(sides: Sides, compatible: Mask, offsets: Sequence[Offset | None], unclear: Mask) -> Int64:
+def _find_partners(sides: Sides, compatible: Mask, offsets: Sequence[Offset | None], unclear: Mask) -> Int64:
     partner = np.full((len(offsets), len(sides.rows[sides.reference])), UNKNOWN, dtype=np.int64)
     known = np.array([offset is not None for offset in offsets], dtype=bool)
     for chosen in (np.flatnonzero(known & ~unclear), np.flatnonzero(~known & ~unclear)):
@@ -168,7 +168,7 @@ def _partners(sides: Sides, compatible: Mask, offsets: Sequence[Offset | None], 
                 np.array([getattr(offset, name) for offset in some], dtype=np.int64)
                 for name in ("higher", "ns", "deviation_ns")
             )
-            matched = match_at(*renumbered(a, b, higher), compatible, Apart(ns, deviation_ns))
+            matched = match_at(*renumber(a, b, higher), compatible, Apart(ns, deviation_ns))
         else:
             matched = match_in_order(a, b, compatible)
         first = firsts(b.pair, b.pairs)[:-1]

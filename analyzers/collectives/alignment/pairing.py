@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzers.arrays import Int64, Mask, firsts, joint
-from analyzers.collectives.alignment.candidates import NOISE_NS, NOISE_SHARE, mutual, near
+from analyzers.collectives.alignment.candidates import NOISE_NS, NOISE_SHARE, keep_mutual, near
 from analyzers.collectives.alignment.common_offset import DEVIATIONS, ONE_CLOCK_NS
 from analyzers.collectives.alignment.sequences import (
     NEVER,
@@ -108,8 +108,8 @@ def _tight_ns(deviation_ns: Int64) -> Int64:
 def _clear_ns(a: Kernels, b: Kernels, compatible: Mask, pairs: Pairs) -> Int64:
     """Return how far the next kernel is, on either member, that a pair could be confused with."""
     # Kernels whose signature is open may stand for any; then all of them are neighbours.
-    classes = _classes(compatible)
-    return np.minimum(_clearance(a, classes)[pairs.a], _clearance(b, classes)[pairs.b])
+    classes = _number_classes(compatible)
+    return np.minimum(_measure_clearance(a, classes)[pairs.a], _measure_clearance(b, classes)[pairs.b])
 
 
 def _uncross(partner: Int64) -> None:
@@ -125,13 +125,13 @@ def _uncross(partner: Int64) -> None:
 
 def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64) -> Pairs:
     """Return pairs of synchronizing kernels that end together, with no neighbour that could be meant."""
-    pairs = mutual(near(a, b, compatible, np.zeros(a.pairs, dtype=np.int64)))
+    pairs = keep_mutual(near(a, b, compatible, np.zeros(a.pairs, dtype=np.int64)))
     apart, of_pair = np.abs(pairs.apart_ns), a.pair[pairs.a]
     kept = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + CLEAR_DEVIATIONS * deviation_ns[of_pair]
     tight = _tight_ns(deviation_ns)[of_pair] + TIGHT_SHARE * np.minimum(a.dur_ns[pairs.a], b.dur_ns[pairs.b])
     kept &= apart <= tight
     kept |= (a.sequence[pairs.a] >= 0) & (b.sequence[pairs.b] >= 0)
-    return _confirmed(a, b, pairs.take(kept))
+    return _confirm_pairs(a, b, pairs.take(kept))
 
 
 def _match_between(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64, partner: Int64) -> None:
@@ -143,7 +143,7 @@ def _match_between(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
     rows = [np.flatnonzero((to < 0) & kernels.synchronizes) for kernels, to in ((a, partner), (b, taken))]
-    before_a, before_b = (_counted(kernels, to >= 0) for kernels, to in ((a, partner), (b, taken)))
+    before_a, before_b = (_count_marked(kernels, to >= 0) for kernels, to in ((a, partner), (b, taken)))
     i, j = in_turn(a, rows[0], b, rows[1], (before_a[rows[0]], before_b[rows[1]]))
     pairs = Pairs(i, j, b.end_ns[j] - a.end_ns[i])
     apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[i], b.dur_ns[j])
@@ -161,7 +161,7 @@ def _match_between(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64
     partner[i[certain]] = j[certain]
 
 
-def _confirmed(a: Kernels, b: Kernels, pairs: Pairs) -> Pairs:
+def _confirm_pairs(a: Kernels, b: Kernels, pairs: Pairs) -> Pairs:
     """Return pairs less those that another place in a step denies, which both members hold whole as it seems.
 
     Then ends differ by more than the offset's pairs show, and only the place confirms a pair.
@@ -176,14 +176,14 @@ def _confirmed(a: Kernels, b: Kernels, pairs: Pairs) -> Pairs:
     return pairs.take(confirmed | ~denied[a.pair[pairs.a]])
 
 
-def _counted(kernels: Kernels, marked: Mask) -> Int64:
+def _count_marked(kernels: Kernels, marked: Mask) -> Int64:
     """Return how many rows of its own pair are marked up to each row, itself included."""
     total = np.r_[0, np.cumsum(marked, dtype=np.int64)]
     counted: Int64 = total[1:] - total[firsts(kernels.pair, kernels.pairs)[kernels.pair]]
     return counted
 
 
-def _classes(compatible: Mask) -> Int64:
+def _number_classes(compatible: Mask) -> Int64:
     """Return one number for signatures that may be confused with one another, directly or by way of others."""
     number = np.arange(len(compatible))
     while True:
@@ -193,7 +193,7 @@ def _classes(compatible: Mask) -> Int64:
         number = merged
 
 
-def _clearance(kernels: Kernels, classes: Int64) -> Int64:
+def _measure_clearance(kernels: Kernels, classes: Int64) -> Int64:
     """Return how far each kernel's end is from the next in its class on the same member."""
     group = kernels.pair * len(classes) + classes[kernels.signature]
     order = np.lexsort((kernels.end_ns, group))
@@ -219,7 +219,7 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
     for kernels, matched, is_clean in ((a, partner >= 0, clean[: len(a)]), (b, taken >= 0, clean[len(a) :])):
         is_unmatched = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | is_clean)
         unmatched.append(np.flatnonzero(is_unmatched))
-        segments.append(_counted(kernels, matched & kernels.synchronizes)[is_unmatched])
+        segments.append(_count_marked(kernels, matched & kernels.synchronizes)[is_unmatched])
     rows_a, rows_b = in_turn(a, unmatched[0], b, unmatched[1], (segments[0], segments[1]))
     partner[rows_a] = rows_b
 

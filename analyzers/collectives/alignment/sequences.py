@@ -154,12 +154,12 @@ def most_higher(of_pair: Int64, step_a: Int64, step_b: Int64, pairs: int) -> Int
     return higher
 
 
-def renumbered(a: Kernels, b: Kernels, higher: Int64) -> tuple[Kernels, Kernels]:
+def renumber(a: Kernels, b: Kernels, higher: Int64) -> tuple[Kernels, Kernels]:
     """Return both members with common step numbers, where b's of each pair are higher by `higher`."""
-    return _raised(a, np.maximum(higher, 0)), _raised(b, np.maximum(-higher, 0))
+    return _raise_numbers(a, np.maximum(higher, 0)), _raise_numbers(b, np.maximum(-higher, 0))
 
 
-def _raised(kernels: Kernels, by: Int64) -> Kernels:
+def _raise_numbers(kernels: Kernels, by: Int64) -> Kernels:
     if not by.any():
         return kernels
     return replace(kernels, step=np.where(kernels.step >= 0, kernels.step + by[kernels.pair], -1))

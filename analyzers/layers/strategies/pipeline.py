@@ -22,7 +22,10 @@ from analyzers.layers.strategies.pipeline_replay import Action, dependencies, re
 from analyzers.notices import Code, Notice
 from analyzers.rank import ActionKind, PipelineActions
 from analyzers.ranks import RankNumber
+from analyzers.texts import listed
 
+# So many ranks or steps are named.
+_LISTED = 8
 MISSING = "the run lacks {ranks} of the pipeline"
 UNTOLD = (
     "the trace of rank {ranks} does not tell one microbatch from the next (no ranges of modules or of the schedule)"
@@ -149,18 +152,13 @@ def _pipeline(exchange: Exchange, by_rank: dict[RankNumber, PipelineActions]) ->
     steps, failed = ([], []) if why else _replayed(members)
     parts = {key: part for one in steps for key, part in _parts(members, one).items()}
     ranks = tuple(member.rank for member in members)
-    listed = _listed(ranks)
-    why += [text.format(ranks=listed, steps=_steps_listed(numbers)) for text, numbers in failed]
+    why += [text.format(ranks=listed(ranks, _LISTED), steps=_steps_listed(numbers)) for text, numbers in failed]
     rows = [row for member in members for row in _rows(exchange, member, parts)]
     return Pipeline(ranks, sorted(rows, key=lambda row: (row.rank, row.step, row.stage or 0)), steps, tuple(why))
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-
-
 def _steps_listed(steps: Sequence[int]) -> str:
-    return f"step{'s' * (len(steps) > 1)} {_listed(steps)}"
+    return f"step{'s' * (len(steps) > 1)} {listed(steps, _LISTED)}"
 
 
 def _stages(by_rank: dict[RankNumber, PipelineActions]) -> dict[RankNumber, int]:
@@ -197,16 +195,16 @@ def _incomplete(by_rank: dict[RankNumber, PipelineActions], members: Sequence[_M
     peers = {peer for one in by_rank.values() for peer in one.peers}
     missing = sorted(peers - set(by_rank))
     if missing:
-        return [MISSING.format(ranks=f"rank{'s' * (len(missing) > 1)} {_listed(missing)}")]
+        return [MISSING.format(ranks=f"rank{'s' * (len(missing) > 1)} {listed(missing, _LISTED)}")]
     untold = [rank for rank, one in by_rank.items() if not one.is_told]
     if untold:
-        return [UNTOLD.format(ranks=_listed(untold))]
+        return [UNTOLD.format(ranks=listed(untold, _LISTED))]
     nameless = [rank for rank, one in by_rank.items() if one.nameless]
     if nameless:
-        return [NAMELESS.format(ranks=_listed(nameless))]
+        return [NAMELESS.format(ranks=listed(nameless, _LISTED))]
     stages = np.unique(np.concatenate([member.stage for member in members]))
     if not np.array_equal(stages, np.arange(len(stages))):
-        return [UNORDERED.format(ranks=_listed(list(by_rank)))]
+        return [UNORDERED.format(ranks=listed(by_rank, _LISTED))]
     return []
 
 

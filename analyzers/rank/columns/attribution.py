@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, find, places_since, rows_by, sorted_set, values_at
-from analyzers.rank.host import REGION, Autograd, Host, Places, Source, Spans, autograd, forwards
+from analyzers.rank.host import REGION, Autograd, Host, LayerSource, Places, Spans, autograd, forwards
 from analyzers.rank.strategies import GRAPH_LAUNCH, SPREADING, Launches, Purpose, packing
 from analyzers.run import RankTrace
 from analyzers.trace import (
@@ -85,7 +85,7 @@ class Attribution:
     line: Int64
     backward: Mask
     lines: tuple[Module, ...]
-    source: Source
+    source: LayerSource
     gradient_row: Int64
     gradient_line: Int64
     pass_start_ns: Int64
@@ -107,7 +107,7 @@ class Attribution:
         """Return for rows of communication the module (its line) that calls, -1 for none, and whether backward does."""
         index = find(self.comm_row, rows)
         line, backward = values_at(self.comm_line, index), values_at(self.comm_backward, index, False)
-        is_module = (line >= len(OtherLine)) & (self.source in (Source.MODULES, Source.FSDP))
+        is_module = (line >= len(OtherLine)) & (self.source in (LayerSource.MODULES, LayerSource.FSDP))
         # A compiled region is one whatever other ranges there are.
         is_module |= np.array([*(one.type == REGION for one in self.lines), False], dtype=bool)[line]
         return np.where(is_module, line, UNKNOWN), backward
@@ -156,7 +156,7 @@ class _Attributing:
             self.line_of_range[index] = line_of_module[module]
         # Which operators own parameters, and the line each is.
         self.owner_line = np.full(len(host.events) + 1, UNKNOWN, dtype=np.int64)
-        if self.source == Source.OPERATORS:
+        if self.source == LayerSource.OPERATORS:
             self.owner_line[owners] = self._lines_of_owners(owners, number)
 
     def _lines_of_owners(self, owners: Int64, number: Int64) -> Int64:
@@ -165,7 +165,7 @@ class _Attributing:
         alike = distinct(events.name[owners], number)
         line = np.full(len(alike), UNKNOWN, dtype=np.int64)
         for index in np.argsort(alike.first).tolist():
-            name = _operator_name(events, owners[alike.first[index]])
+            name = str(events.names[events.name[owners[alike.first[index]]]]).removeprefix("aten::")
             # Through some operators gradients reach all parameters at once.
             if name not in SPREADING:
                 line[index] = self.lines.code(Module(f"{name}_{alike.columns[1][index]}", name))
@@ -179,8 +179,8 @@ class _Attributing:
         self._packing(launches, line, backward)
         line[self.host.inside(self.host.places(launches), OPTIMIZER)] = OtherLine.OPTIMIZER
         line = self._with_graphs(launches, line)
-        if len(self.host.named(DP_FORWARD)) and self.source == Source.OPERATORS:
-            self.source = Source.NODES
+        if len(self.host.named(DP_FORWARD)) and self.source == LayerSource.OPERATORS:
+            self.source = LayerSource.NODES
         gradient = self.nodes.row[self.nodes.is_gradient]
         gradient_line = self._at(self.host.places(self.nodes.maker[self.nodes.is_gradient]))
         return Attribution(
@@ -278,7 +278,7 @@ class _Attributing:
             in_model = differentiable[inside[differentiable]]
             if not is_copy:
                 line[differentiable] = OtherLine.LOSS
-            if self.source == Source.OPERATORS and len(in_model):
+            if self.source == LayerSource.OPERATORS and len(in_model):
                 short = name.removeprefix("aten::")
                 line[in_model] = self.lines.code(Module(short, short))
         return line
@@ -286,7 +286,7 @@ class _Attributing:
     def _model_operators(self, top: Int64) -> Int64:
         """Return the operators that run inside a model's forward, as far as the trace tells what is inside."""
         forwards = self.host.named(DDP_FORWARD, DP_FORWARD)
-        if self.source != Source.OPERATORS:
+        if self.source != LayerSource.OPERATORS:
             return top[:0]
         if not len(forwards):
             return top
@@ -350,7 +350,3 @@ def _passes(events: Events, tops: Int64, gradient_ns: Int64) -> tuple[Int64, Int
     number = np.empty(len(owners), dtype=np.int64)
     number[order] = places_since(begins(alike[order]))
     return start[is_first], owners, number
-
-
-def _operator_name(events: Events, row: int) -> str:
-    return str(events.names[events.name[row]]).removeprefix("aten::")

@@ -48,19 +48,19 @@ def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tupl
     around = host.around(launches, operators)
     call = np.where((call < 0) & (around >= 0), events.call[around], call)
     calls = list(events.calls)
-    derived = _gloo(events, rows) if is_cpu_run else _coalesced(host, rows, launches, call, operators)
+    derived = _read_gloo(events, rows) if is_cpu_run else _coalesce(host, rows, launches, call, operators)
     for index, new_call in [
         *derived,
         *_data_parallel(host, rows, launches, call),
         *_of_libraries(host, rows, launches, call),
-        *described(host, rows, launches, call),
+        *describe_calls(host, rows, launches, call),
     ]:
         call[index] = len(calls)
         calls.append(new_call)
-    return _encoded(call, calls)
+    return _encode_calls(call, calls)
 
 
-def _encoded(call: Int64, calls: Sequence[Call]) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
+def _encode_calls(call: Int64, calls: Sequence[Call]) -> tuple[NDArray[np.int32], tuple[Call, ...]]:
     """Return the same with each distinct call once, and only those that are used."""
     distinct = dict.fromkeys(calls[code] for code in np.unique(call[call >= 0]).tolist())
     number = {entry: index for index, entry in enumerate(distinct)}
@@ -79,7 +79,7 @@ def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
     return np.where(matched, events.call[operators[position]], UNKNOWN)
 
 
-def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
+def _coalesce(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
     """Yield calls for kernels that carry out several: those made on the thread since the last kernel or batch."""
     events = host.events
     batches = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(COALESCED))
@@ -96,12 +96,12 @@ def _coalesced(host: Host, rows: Int64, launches: Int64, call: Int64, operators:
         since = events.end_ns[earlier].max(initial=np.iinfo(np.int64).min)
         started = events.start_ns[waiting]
         members = waiting[(events.thread[waiting] == thread) & (started >= since) & (started < events.start_ns[batch])]
-        merged = _merged([events.calls[code] for code in events.call[members].tolist()])
+        merged = _merge_calls([events.calls[code] for code in events.call[members].tolist()])
         if merged is not None:
             yield index, merged
 
 
-def _merged(calls: Sequence[Call]) -> Call | None:
+def _merge_calls(calls: Sequence[Call]) -> Call | None:
     """Return one call for several with one kind and group: elements add up, for messages the largest counts."""
     if not calls or len({(call.kind, call.group, call.dtype) for call in calls}) > 1:
         return None
@@ -120,7 +120,7 @@ def _merged(calls: Sequence[Call]) -> Call | None:
     )
 
 
-def _gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
+def _read_gloo(events: Events, rows: Int64) -> Iterable[tuple[int, Call]]:
     """Yield calls from the tensor shapes that gloo's spans carry; for a scatter only the root's do."""
     for index, row in enumerate(rows.tolist()):
         kind = kind_of_call(events.names[events.name[row]].partition(":")[2]) or Collective.OTHER
@@ -142,7 +142,7 @@ def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Ite
         return
     group = Group("", len(devices), None)
     last = host.before(np.where(kernels, launches, UNKNOWN), flattened)
-    elements = {row: _flattened(events, row) for row in np.unique(last[last >= 0]).tolist()}
+    elements = {row: _measure_flattened(events, row) for row in np.unique(last[last >= 0]).tolist()}
     used: set[tuple[int, int]] = set()
     for index in np.flatnonzero(last >= 0)[np.argsort(events.start_ns[launches[last >= 0]], kind="stable")].tolist():
         key = (int(last[index]), int(events.device[rows[index]]))
@@ -154,7 +154,7 @@ def _data_parallel(host: Host, rows: Int64, launches: Int64, call: Int64) -> Ite
         yield index, Call(kind, count, count, dtype, group)
 
 
-def _flattened(events: Events, row: int) -> tuple[int, str]:
+def _measure_flattened(events: Events, row: int) -> tuple[int, str]:
     """Return elements and dtype for the tensors that an operator flattens: it views each as one dimension."""
     inside = (events.thread == events.thread[row]) & (events.start_ns >= events.start_ns[row])
     inside &= (events.end_ns <= events.end_ns[row]) & (events.inputs >= 0) & events.named("aten::view")
@@ -171,7 +171,7 @@ _TWO_SIDED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_T
 _NOTHING = Inputs((), ())
 
 
-def described(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
+def describe_calls(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable[tuple[int, Call]]:
     """Yield calls for kernels (by index among `rows`) that have none, as far as the operators around them tell."""
     events = host.events
     callless = np.flatnonzero((call < 0) & (events.category[rows] == Category.KERNEL) & (launches >= 0))
@@ -181,9 +181,9 @@ def described(host: Host, rows: Int64, launches: Int64, call: Int64) -> Iterable
     for number, index in enumerate(callless.tolist()):
         kernel = kind_of_kernel(events.names[events.name[rows[index]]])
         kinds = [operator.kind(number) for operator in around]
-        kind = _kind(kernel, [one for one in kinds if one is not None])
+        kind = _choose_kind(kernel, [one for one in kinds if one is not None])
         inputs = [operator.inputs(number) if operator.kind(number) == kind else _NOTHING for operator in around]
-        derived = None if kind is None else _call(kind, *inputs)
+        derived = None if kind is None else _build_call(kind, *inputs)
         if derived is not None and (derived.elements >= 0 or kernel in OPEN or kind == Collective.BARRIER):
             yield index, derived
 
@@ -238,7 +238,7 @@ class _Around:
         return self._events.shapes[code] if code >= 0 and self._is_alone[number] else _NOTHING
 
 
-def _kind(kernel: Collective, operator_kinds: Sequence[Collective]) -> Collective | None:
+def _choose_kind(kernel: Collective, operator_kinds: Sequence[Collective]) -> Collective | None:
     """Return the kind that operators, innermost first, give a kernel; None where they name none, or another one.
 
     What a kernel's name says is what ran; PyTorch's barrier runs an all-reduce.
@@ -250,17 +250,17 @@ def _kind(kernel: Collective, operator_kinds: Sequence[Collective]) -> Collectiv
     return kernel if kernel in operator_kinds else None
 
 
-def _call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
+def _build_call(kind: Collective, inner: Inputs, outer: Inputs) -> Call:
     """Build a call from what both operators say; sizes are -1 where they do not say what counts."""
     dtype = next((inputs.dtype for inputs in (inner, outer) if itemsize(inputs.dtype)), "")
     received, sent = (outer.elements(side) if kind in _TWO_SIDED else UNKNOWN for side in (0, 1))
     if min(received, sent) >= 0:
-        return Call(kind, sent, received, dtype, _group(kind, sent, received))
+        return Call(kind, sent, received, dtype, _build_group(kind, sent, received))
     count = inner.tensors if kind != Collective.ALL_TO_ALL else UNKNOWN
     return Call(kind, count, count, dtype, None, is_part=kind in RECORDED_IN_PART)
 
 
-def _group(kind: Collective, sent: int, received: int) -> Group | None:
+def _build_group(kind: Collective, sent: int, received: int) -> Group | None:
     """Build a group whose size is the larger count over the smaller; None where that does not tell."""
     small, large = sorted((sent, received))
     if kind == Collective.ALL_TO_ALL or not small or large % small:

@@ -23,7 +23,7 @@ from analyzers.rank.columns.calls import calls_of
 from analyzers.rank.columns.windows import Steps, is_unmarked, profiler_steps
 from analyzers.rank.host import Host
 from analyzers.rank.idle import fetches
-from analyzers.rank.strategies import Calls, Owners, Purpose, claims, matmuls_beside, owners, pipelined_calls
+from analyzers.rank.strategies import Calls, Owners, Purpose, assign, matmuls_beside, owners, pipelined_calls
 from analyzers.run import RankTrace
 from analyzers.trace import (
     C10D,
@@ -113,13 +113,13 @@ class _Kernels:
 def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Attribution) -> Communication:
     """Return the communication in a rank whose devices did what `devices` says."""
     events, host = trace.timed, attributed.host
-    kernels = _kernels(trace, host)
+    kernels = _find_kernels(trace, host)
     rows, device = kernels.rows, kernels.device
     steps = profiler_steps(trace.events)
-    step = _steps(trace, rows, steps)
+    step = _find_steps(trace, rows, steps)
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
-    asked = _asked(trace, attributed, kernels)
-    claimed = claims(asked)
+    asked = _build_calls(trace, attributed, kernels)
+    assigned = assign(asked)
     return Communication(
         device=device,
         peer=events.peer[rows],
@@ -134,22 +134,22 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         calls=kernels.calls,
         sequence=events.sequence[rows],
         step=step,
-        window=_windows(devices, device, step, steps),
-        purpose=claimed.purpose,
-        strategy=claimed.strategy,
-        owners=owners(asked, claimed),
+        window=_find_windows(devices, device, step, steps),
+        purpose=assigned.purpose,
+        strategy=assigned.strategy,
+        owners=owners(asked, assigned),
         recomputed=attributed.recomputes(rows),
         nbytes=events.nbytes[rows],
-        exposed_ns=_exposed(devices, device, start_ns, end_ns),
-        peer_exposed_ns=_exposed(devices, events.peer[rows], start_ns, end_ns),
-        computed_ns=_computed(devices, device, start_ns),
-        busy_ns=_busy(devices, device, start_ns),
+        exposed_ns=_measure_exposed(devices, device, start_ns, end_ns),
+        peer_exposed_ns=_measure_exposed(devices, events.peer[rows], start_ns, end_ns),
+        computed_ns=_find_computed(devices, device, start_ns),
+        busy_ns=_measure_busy(devices, device, start_ns),
         launched_ns=_launched_ns(trace, kernels),
-        input_ns=_input(fetches(host.events), host.places(kernels.launches).instant_ns),
+        input_ns=_measure_input(fetches(host.events), host.places(kernels.launches).instant_ns),
         called=kernels.called,
         replayed=asked.is_replayed,
         is_library=asked.is_library,
-        matmul_ns=_matmuls(trace, attributed, asked, claimed.purpose),
+        matmul_ns=_measure_matmuls(trace, attributed, asked, assigned.purpose),
         pipelined=pipelined_calls(host),
     )
 
@@ -161,7 +161,7 @@ def rows_of_communication(trace: RankTrace) -> Int64:
     return ordered
 
 
-def _kernels(trace: RankTrace, host: Host) -> _Kernels:
+def _find_kernels(trace: RankTrace, host: Host) -> _Kernels:
     """Find a rank's communication, and each kernel's call, which says its kind; without one its name does."""
     events = trace.timed
     rows = rows_of_communication(trace)
@@ -181,7 +181,7 @@ def _kernels(trace: RankTrace, host: Host) -> _Kernels:
         call=call,
         calls=calls,
         launches=launches,
-        called=_called(host, launches),
+        called=_find_callers(host, launches),
     )
 
 
@@ -192,7 +192,7 @@ def _launched_ns(trace: RankTrace, kernels: _Kernels) -> Int64:
     return np.where(kernels.launches >= 0, trace.timed.start_ns[kernels.launches], UNKNOWN)
 
 
-def _asked(trace: RankTrace, attributed: Attribution, kernels: _Kernels) -> Calls:
+def _build_calls(trace: RankTrace, attributed: Attribution, kernels: _Kernels) -> Calls:
     """Return the calls as strategies look at them."""
     call, calls = kernels.call, kernels.calls
     module, backward = attributed.calling(kernels.rows)
@@ -206,7 +206,7 @@ def _asked(trace: RankTrace, attributed: Attribution, kernels: _Kernels) -> Call
         called=kernels.called,
         kind=kernels.kind,
         elements=np.array([*(one.elements for one in calls), UNKNOWN], dtype=np.int64)[call],
-        is_integral=_integral(call, calls),
+        is_integral=_is_integral(call, calls),
         is_message=np.array([*(bool(one.sent_to or one.received_from) for one in calls), False], dtype=bool)[call],
         is_library=np.array([*map(_is_of_library, kernels.names), False], dtype=bool)[kernels.name],
         module=module,
@@ -219,7 +219,7 @@ def _asked(trace: RankTrace, attributed: Attribution, kernels: _Kernels) -> Call
     )
 
 
-def _matmuls(trace: RankTrace, attributed: Attribution, asked: Calls, purpose: NDArray[np.int8]) -> Int64:
+def _measure_matmuls(trace: RankTrace, attributed: Attribution, asked: Calls, purpose: NDArray[np.int8]) -> Int64:
     """Return how long the matrix products beside each collective of activations ran."""
     computes = trace.timed.kind[attributed.rows] == Kind.COMPUTE
     rows = attributed.rows[computes]
@@ -243,26 +243,26 @@ def _kinds_of_copies(host: Host, launches: Int64) -> Int64:
     return np.where(around >= 0, kind_of_name[host.events.name[around]], Collective.SEND_RECV)
 
 
-def _called(host: Host, launches: Int64) -> Int64:
+def _find_callers(host: Host, launches: Int64) -> Int64:
     """Return the outermost operator that records a collective around each launch, else the launch; -1 for none."""
     operators = host.named(C10D, "record_param_comms", NCCL)
     outermost = values_at(operators, host.spans(operators).outermost(host.places(launches)))
     return np.where(outermost >= 0, outermost, launches)
 
 
-def _integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
+def _is_integral(call: NDArray[np.int32], calls: Sequence[Call]) -> Mask:
     """Whether rows carry whole numbers: no gradients do."""
     whole = np.array([*(one.dtype in INTEGRAL for one in calls), False], dtype=bool)
     return whole[call]
 
 
-def _steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
+def _find_steps(trace: RankTrace, rows: Int64, steps: Steps) -> Int64:
     """Return each row's step by its launch, on a CPU run by its start."""
     instant = trace.events.start_ns[rows] if trace.is_cpu_run else trace.events.launched_ns[rows]
     return steps.number_at(instant)
 
 
-def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:
+def _find_windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64, steps: Steps) -> Int64:
     """Return each row's step as windows count: 0 on a device that no step holds, as if its whole trace were one.
 
     Apart from the step itself, since such a 0 is no number that ranks count alike, and holds several iterations.
@@ -275,7 +275,7 @@ def _windows(devices: Sequence[Activity], device: NDArray[np.int32], step: Int64
     return window
 
 
-def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:
+def _measure_exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64, end_ns: Int64) -> Int64:
     exposed = end_ns - start_ns
     for activity in devices:
         on_device = device == activity.device
@@ -283,7 +283,7 @@ def _exposed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: I
     return exposed
 
 
-def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
+def _find_computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
     """Return the end of the last compute before each start; the start itself where compute runs across it."""
     computed = np.full(len(start_ns), UNKNOWN, dtype=np.int64)
     for activity in devices:
@@ -294,7 +294,7 @@ def _computed(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: 
     return computed
 
 
-def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
+def _measure_busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int64) -> Int64:
     """Return how long each row's device computed before the row's start."""
     busy = np.zeros(len(start_ns), dtype=np.int64)
     for activity in devices:
@@ -304,7 +304,7 @@ def _busy(devices: Sequence[Activity], device: NDArray[np.int32], start_ns: Int6
     return busy
 
 
-def _input(fetched: Intervals, launched: Int64) -> Int64:
+def _measure_input(fetched: Intervals, launched: Int64) -> Int64:
     """Return how long the host fetched input between consecutive launches of communication; -1 where one is unknown."""
     spent = np.where(launched >= 0, 0, UNKNOWN)
     order = np.flatnonzero(launched >= 0)[np.argsort(launched[launched >= 0], kind="stable")]

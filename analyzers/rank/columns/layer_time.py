@@ -30,7 +30,7 @@ from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities
 from analyzers.rank.columns.attribution import Attribution, OtherLine, attribution
 from analyzers.rank.columns.communication import Communication
 from analyzers.rank.columns.time_breakdown import Breakdown, breakdown, extents
-from analyzers.rank.host import Places, Source, innermost
+from analyzers.rank.host import LayerSource, Places, innermost
 from analyzers.rank.kernels import CountedOperators, Launched, Ranked, kernel_ranking, operator_ranking, with_count
 from analyzers.rank.strategies import ATTENTION, COMPILED_CODE, GRAPH_LAUNCH, PackingPart, Purpose, packed_launches
 from analyzers.run import RankTrace
@@ -48,7 +48,7 @@ class Parts(Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class LayerPieces:
     """A device's activity of one kind in disjoint pieces, by start, with the line and the pass of each."""
 
     start: Int64
@@ -56,12 +56,12 @@ class Pieces:
     line: Int64
     backward: Mask
 
-    def merged(self) -> Pieces:
+    def merged(self) -> LayerPieces:
         """Return the same time in fewer pieces: those that touch and share line and pass become one."""
         touches = (self.start[1:] == self.end[:-1]) & (self.line[1:] == self.line[:-1])
         opens = np.r_[True, ~(touches & (self.backward[1:] == self.backward[:-1]))][: len(self.start)]
         closes = np.r_[opens[1:], True][: len(self.start)]
-        return Pieces(self.start[opens], self.end[closes], self.line[opens], self.backward[opens])
+        return LayerPieces(self.start[opens], self.end[closes], self.line[opens], self.backward[opens])
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Work:
     """
 
     lines: tuple[Module, ...]
-    source: Source
+    source: LayerSource
     windows: Parts
     copies: Parts
     attention: Parts
@@ -105,7 +105,7 @@ def work(
     parts: list[Parts] = []
     copies: list[Parts] = []
     attention: list[Parts] = []
-    attends = _attends(trace, attribution, comm)
+    attends = _is_attention(trace, attribution, comm)
     beside: list[Parts] = []
     packing_ns = np.zeros(len(rows), dtype=np.int64)
     for activity in devices:
@@ -113,27 +113,27 @@ def work(
         tiles = np.flatnonzero(rows.device == activity.device)
         begin, stop = rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]
         parts.append(_in_windows(parted, tiles, begin, stop))
-        copies.append(_in_windows(_copies(trace, activity, attribution), tiles, begin, stop))
+        copies.append(_in_windows(_find_copies(trace, activity, attribution), tiles, begin, stop))
         attending = attends & (trace.timed.device[attribution.rows] == activity.device)
-        attention.append(_in_windows(_owned(trace.timed, attribution, attending), tiles, begin, stop))
+        attention.append(_in_windows(_list_owned(trace.timed, attribution, attending), tiles, begin, stop))
         kernels = np.flatnonzero(comm.device == activity.device)
         met = crossings(comm.start_ns[kernels], comm.end_ns[kernels], parted.start, parted.end)
         line, backward = parted.line[met.theirs], parted.backward[met.theirs]
-        beside.append(_summed(kernels[met.mine], line, backward, met.end - met.start))
-        packing_ns[tiles] = _packing(trace, activity, attribution, parted).length_within(begin, stop)
+        beside.append(_sum_parts(kernels[met.mine], line, backward, met.end - met.start))
+        packing_ns[tiles] = _find_packing(trace, activity, attribution, parted).length_within(begin, stop)
     return Work(
         lines=attribution.lines,
         source=attribution.source,
-        windows=_joined(parts),
-        copies=_joined(copies),
-        attention=_joined(attention),
-        beside=_joined(beside),
+        windows=_join_parts(parts),
+        copies=_join_parts(copies),
+        attention=_join_parts(attention),
+        beside=_join_parts(beside),
         packing_ns=packing_ns,
         packed=_packed_modules(trace, devices, attribution, rows),
     )
 
 
-def _attends(trace: RankTrace, attribution: Attribution, comm: Communication) -> Mask:
+def _is_attention(trace: RankTrace, attribution: Attribution, comm: Communication) -> Mask:
     """Whether attention's operators launched each of a rank's kernels; of none where nothing communicates for them."""
     if trace.is_cpu_run or not (comm.purpose == Purpose.ATTENTION).any():
         return np.zeros(len(attribution.rows), dtype=bool)
@@ -165,11 +165,11 @@ def launched(
         operator=host.around(places, operators),
         counted=counted_call[ran],
         line=attribution.line[ran],
-        **_regions(trace, attribution, rows, (launches, places), attribution.line[ran]),
+        **_find_regions(trace, attribution, rows, (launches, places), attribution.line[ran]),
     )
 
 
-def _regions(
+def _find_regions(
     trace: RankTrace, attribution: Attribution, rows: Int64, launched: tuple[Int64, Places], line: Int64
 ) -> dict[str, Int64]:
     """Return which rows compiled code or CUDA graphs launched, by line, and each one's place in its graph.
@@ -219,28 +219,28 @@ def _ran_itself(trace: RankTrace, activity: Activity, attribution: Attribution, 
     )
 
 
-def pieces(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pieces:
+def pieces(trace: RankTrace, activity: Activity, attribution: Attribution) -> LayerPieces:
     """Return a device's compute; its pieces cover all of it."""
     if activity.device != CPU_DEVICE:
         mine = trace.timed.device[attribution.rows] == activity.device
-        return _owned(trace.timed, attribution, mine & (trace.timed.kind[attribution.rows] == Kind.COMPUTE))
+        return _list_owned(trace.timed, attribution, mine & (trace.timed.kind[attribution.rows] == Kind.COMPUTE))
     start, end, row = _innermost_operators(trace.timed, attribution.rows)
     piece = crossings(start, end, activity.compute.start, activity.compute.end)
     owner = np.searchsorted(attribution.rows, row[piece.mine])
-    return Pieces(piece.start, piece.end, attribution.line[owner], attribution.backward[owner])
+    return LayerPieces(piece.start, piece.end, attribution.line[owner], attribution.backward[owner])
 
 
-def _copies(trace: RankTrace, activity: Activity, attribution: Attribution) -> Pieces:
+def _find_copies(trace: RankTrace, activity: Activity, attribution: Attribution) -> LayerPieces:
     """Return a device's copies, for a CPU none."""
     events, rows = trace.timed, attribution.rows
     on_device = (events.device[rows] == activity.device) | (events.peer[rows] == activity.device)
-    return _owned(events, attribution, on_device & (events.kind[rows] == Kind.COPY))
+    return _list_owned(events, attribution, on_device & (events.kind[rows] == Kind.COPY))
 
 
-def _owned(events: Events, attribution: Attribution, chosen: Mask) -> Pieces:
+def _list_owned(events: Events, attribution: Attribution, chosen: Mask) -> LayerPieces:
     rows = np.flatnonzero(chosen)
     start, end, index = owned(events.start_ns[attribution.rows[rows]], events.end_ns[attribution.rows[rows]])
-    return Pieces(start, end, attribution.line[rows[index]], attribution.backward[rows[index]])
+    return LayerPieces(start, end, attribution.line[rows[index]], attribution.backward[rows[index]])
 
 
 def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int64]:
@@ -256,7 +256,7 @@ def _innermost_operators(events: Events, rows: Int64) -> tuple[Int64, Int64, Int
     return begin, stop, row[index]
 
 
-def _packing(trace: RankTrace, activity: Activity, attribution: Attribution, parted: Pieces) -> Intervals:
+def _find_packing(trace: RankTrace, activity: Activity, attribution: Attribution, parted: LayerPieces) -> Intervals:
     events = trace.timed
     if activity.device == CPU_DEVICE:
         packs = parted.line == OtherLine.PACKING
@@ -280,27 +280,27 @@ def _packed_modules(
         start, end, index = owned(events.start_ns[attribution.rows[kernels]], events.end_ns[attribution.rows[kernels]])
         key = launched_by.module[kernels[index]] * len(PackingPart) + launched_by.part[kernels[index]]
         tiles = np.flatnonzero(rows.device == activity.device)
-        pieces_of = Pieces(start, end, key, np.zeros(len(key), dtype=bool))
+        pieces_of = LayerPieces(start, end, key, np.zeros(len(key), dtype=bool))
         parts.append(_in_windows(pieces_of, tiles, rows.start_ns[tiles], rows.start_ns[tiles] + rows.span_ns[tiles]))
-    total = _joined(parts)
+    total = _join_parts(parts)
     module, part = total.line // len(PackingPart), total.line % len(PackingPart)
     return PackedModules(total.of, module, part, total.ns, launched_by.modules)
 
 
-def _in_windows(parted: Pieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
+def _in_windows(parted: LayerPieces, tiles: Int64, begin: Int64, stop: Int64) -> Parts:
     """Return the parts that lie in windows, rows `tiles` of the breakdown, which run from `begin` to `stop`."""
     met = crossings(parted.start, parted.end, begin, stop)
     line, backward = parted.line[met.mine], parted.backward[met.mine]
-    return _summed(tiles[met.theirs], line, backward, met.end - met.start)
+    return _sum_parts(tiles[met.theirs], line, backward, met.end - met.start)
 
 
-def _summed(whole: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
+def _sum_parts(whole: Int64, line: Int64, backward: Mask, ns: Int64) -> Parts:
     """Return one row for each distinct part, lengths added."""
     parts = distinct(whole, line, backward.astype(np.int64))
     whole, line, is_backward = parts.columns
     return Parts(whole, line, is_backward.astype(bool), parts.summed(ns))
 
 
-def _joined(parts: Sequence[Parts]) -> Parts:
+def _join_parts(parts: Sequence[Parts]) -> Parts:
     none = np.zeros(0, dtype=np.int64)
     return Parts.joined([Parts(none, none, none.astype(bool), none), *parts])

@@ -67,18 +67,18 @@ def autograd(host: Host) -> Autograd:
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     is_gradient = events.named(TAKES_GRADIENT)[rows]
     makes = ~is_gradient
-    number, operators = _numbers(host, rows)
+    number, operators = _find_numbers(host, rows)
     maker = np.full(len(rows), UNKNOWN, dtype=np.int64)
-    maker[makes] = _makers(host, rows[makes], number, operators)
+    maker[makes] = _find_makers(host, rows[makes], number, operators)
     unsaid = makes & (number[rows] < 0)
-    maker[unsaid] = _below(host, (rows[unsaid], rows[makes & ~unsaid]), number, operators)
+    maker[unsaid] = _find_below(host, (rows[unsaid], rows[makes & ~unsaid]), number, operators)
     by_row = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)
     by_row[rows] = maker
     maker[is_gradient] = by_row[host.before(rows[is_gradient], rows[makes])]
     return Autograd(host, rows, maker, is_gradient, np.flatnonzero(is_operator & ~is_node))
 
 
-def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
+def _find_numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
     """Return every row's number, for nodes without one their function's; and the operators in the forward.
 
     These have a number and are no nodes, nor a node's own function, which carries its number too.
@@ -98,15 +98,15 @@ def _numbers(host: Host, nodes: Int64) -> tuple[Int64, Int64]:
     return number, operators[~is_function & ((within < 0) | (number[within] != number[operators]))]
 
 
-def _makers(host: Host, nodes: Int64, number: Int64, operators: Int64) -> Int64:
+def _find_makers(host: Host, nodes: Int64, number: Int64, operators: Int64) -> Int64:
     """Return the last operator with the node's number that began before it, if possible one with its name."""
     events = host.events
-    alike = _last_before(host, nodes, operators, number, _words(events.names)[events.name])
+    alike = _last_before(host, nodes, operators, number, _encode_names(events.names)[events.name])
     any_name = _last_before(host, nodes, operators, number)
     return np.where(number[nodes] >= 0, np.where(alike >= 0, alike, any_name), UNKNOWN)
 
 
-def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, operators: Int64) -> Int64:
+def _find_below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, operators: Int64) -> Int64:
     """Return for unnumbered nodes the operator with their name and highest number below the previous numbered node's.
 
     Nodes run in falling order of their numbers, so that it is the next one of its name.
@@ -115,7 +115,7 @@ def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, o
     nodes, numbered = nodes_and_numbered
     if not len(nodes) or not len(operators):
         return np.full(len(nodes), UNKNOWN, dtype=np.int64)
-    word = _words(events.names)[events.name]
+    word = _encode_names(events.names)[events.name]
     order = operators[np.lexsort((number[operators], word[operators]))]
     before = host.before(nodes, numbered)
     limit = np.where(before >= 0, number[before], np.iinfo(np.int64).max)
@@ -127,7 +127,7 @@ def _below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int64, o
     return np.where(fits, order[position], UNKNOWN)
 
 
-def _words(names: tuple[str, ...]) -> Int64:
+def _encode_names(names: tuple[str, ...]) -> Int64:
     """Return a code for each name, equal for an operator and its node: `aten::_to_copy`, `NODE ToCopyBackward0`."""
     words = [re.sub(r"[^a-z]", "", re.sub(r"Backward\d*.*$", "", name.rpartition(":")[2]).lower()) for name in names]
     codes = {word: code for code, word in enumerate(dict.fromkeys(words))}

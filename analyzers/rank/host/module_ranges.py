@@ -26,7 +26,7 @@ REGION = "compiled region"
 _FSDP_RANGE = re.compile(r"FSDP::(pre|post)_forward(?: \((.+)\))?")
 
 
-class Source(StrEnum):  # StrEnum is Python 3.11's
+class LayerSource(StrEnum):
     """Where layers come from."""
 
     MODULES = "modules"
@@ -34,11 +34,8 @@ class Source(StrEnum):  # StrEnum is Python 3.11's
     OPERATORS = "operators"
     NODES = "nodes"  # of the backward, where nn.DataParallel's replicas leave nothing of the forward
 
-    def __str__(self) -> str:
-        return str(self.value)
 
-
-def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
+def forwards(host: Host) -> tuple[Spans, Sequence[Module], LayerSource]:
     """Return the modules' forwards as spans, and compiled regions, which are modules of their own."""
     events = host.events
     named = [module_of(name) for name in events.names]
@@ -46,13 +43,15 @@ def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
     is_module &= np.isin(events.category, (Category.ANNOTATION, Category.PYTHON))
     rows = np.flatnonzero(is_module)
     modules = [module for code in events.name[rows].tolist() if (module := named[code]) is not None]
-    spans, source = host.spans(rows), Source.MODULES
+    spans, source = host.spans(rows), LayerSource.MODULES
     if not len(rows):
-        spans, modules = _wrapped(host)
-        source = Source.FSDP if len(spans) else Source.OPERATORS
+        spans, modules = _find_wrapped(host)
+        source = LayerSource.FSDP if len(spans) else LayerSource.OPERATORS
     compiled = host.named(COMPILED)
     more = host.spans(compiled)
-    holders = spans.around(host.places(compiled)).tolist() if source == Source.MODULES else [UNKNOWN] * len(compiled)
+    holders = (
+        spans.around(host.places(compiled)).tolist() if source == LayerSource.MODULES else [UNKNOWN] * len(compiled)
+    )
     regions = [
         modules[holder] if holder >= 0 else Module(events.names[code], REGION)
         for holder, code in zip(holders, events.name[compiled].tolist(), strict=True)
@@ -61,7 +60,7 @@ def forwards(host: Host) -> tuple[Spans, Sequence[Module], Source]:
     return together, [*modules, *regions], source
 
 
-def _wrapped(host: Host) -> tuple[Spans, list[Module]]:
+def _find_wrapped(host: Host) -> tuple[Spans, list[Module]]:
     """Return what FSDP wraps: from the end of its work before a forward to the start of that behind it."""
     events = host.events
     rows = host.named("FSDP::pre_forward", "FSDP::post_forward")

@@ -17,7 +17,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.trace import COUNTED, Category, Events, flops_of, matrix_dtype
 
 
-class Precision(StrEnum):  # StrEnum is Python 3.11's
+class Precision(StrEnum):
     """What a device multiplies: its peak differs from one to the next."""
 
     FLOAT64 = "float64"
@@ -27,9 +27,6 @@ class Precision(StrEnum):  # StrEnum is Python 3.11's
     BFLOAT16 = "bfloat16"
     FLOAT8 = "float8"
     OTHER = "other"
-
-    def __str__(self) -> str:
-        return str(self.value)
 
 
 _PRECISION = {
@@ -77,10 +74,10 @@ def with_count(events: Events) -> CountedOperators:
     named_inputs = zip(*(column.tolist() for column in kinds.columns), strict=True)
     has_count = [flops_of(events.names[name], events.shapes[inputs]) is not None for name, inputs in named_inputs]
     rows = rows[np.array(has_count, dtype=bool)[kinds.index]]
-    return CountedOperators(events, np.sort(_innermost(events, rows)))
+    return CountedOperators(events, np.sort(_keep_innermost(events, rows)))
 
 
-def _innermost(events: Events, rows: Int64) -> Int64:
+def _keep_innermost(events: Events, rows: Int64) -> Int64:
     """Return those rows in which no other begins, on their thread."""
     rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows], events.thread[rows]))]
     if len(rows) < 2:

@@ -126,7 +126,7 @@ def kernel_ranking(events: Events, inside: Launched, layers: Sequence[str] | Non
     named = inside.take(inside.name != UNKNOWN)
     line = named.line if layers is not None else np.full(len(named.ns), UNKNOWN)
     groups = ranking((named.name, named.kind, line), named.ns, int(named.ns.sum()))
-    return [_named(row, events.names[name], kind, line, layers) for (name, kind, line), row in groups]
+    return [_name_ranked(row, events.names[name], kind, line, layers) for (name, kind, line), row in groups]
 
 
 def operator_ranking(events: Events, inside: Launched, layers: Sequence[str] | None = None) -> list[Ranked]:
@@ -143,7 +143,7 @@ def operator_ranking(events: Events, inside: Launched, layers: Sequence[str] | N
     name = np.where(call >= 0, values_at(events.name, call), outside)
     names = (*events.names, NO_OPERATOR, NO_LAUNCH)
     groups = ranking((name, kind_of_call, line), calls.summed(inside.ns), int(inside.ns.sum()))
-    return [_named(row, names[name], kind, line, layers) for (name, kind, line), row in groups]
+    return [_name_ranked(row, names[name], kind, line, layers) for (name, kind, line), row in groups]
 
 
 def _in_regions(events: Events, inside: Launched, lines: Sequence[str]) -> tuple[InRegion, ...]:
@@ -152,13 +152,13 @@ def _in_regions(events: Events, inside: Launched, lines: Sequence[str]) -> tuple
     keys = (named.name, named.kind, named.region, named.place)
     groups = ranking(keys, named.ns, int(inside.ns.sum()))[:MOST_RANKED]
     rows = [
-        InRegion(lines[region], place, _named(row, events.names[name], kind, region, lines))
+        InRegion(lines[region], place, _name_ranked(row, events.names[name], kind, region, lines))
         for (name, kind, region, place), row in groups
     ]
     return tuple(sorted(rows, key=lambda row: (row.region, row.place)))
 
 
-def _named(row: Ranked, name: str, kind: int, line: int, layers: Sequence[str] | None) -> Ranked:
+def _name_ranked(row: Ranked, name: str, kind: int, line: int, layers: Sequence[str] | None) -> Ranked:
     layer = layers[line] if layers is not None else None
     return msgspec.structs.replace(row, name=name, kind=Kind(kind).name.lower(), layer=layer)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct
 from analyzers.intervals import Intervals, owned, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Communication, profiler_steps
-from analyzers.rank.parallelism.pipeline_spans import ActionKind, ActionSpans, Launches, action_spans
+from analyzers.rank.parallelism.pipeline_spans import ActionKind, ActionSpans, SpanLaunches, action_spans
 from analyzers.run import RankTrace
 from analyzers.trace import Collective, Kind
 
@@ -77,25 +77,25 @@ def pipeline_actions(
 
     Where there are messages, but nothing tells one microbatch from the next, there are no rows and `is_told` is False.
     """
-    messages = _messages(attribution, comm)
+    messages = _find_messages(attribution, comm)
     if not len(messages.row) or not devices:
         return None
     steps = profiler_steps(trace.events)
     spans = action_spans(attribution.host, attribution.nodes, messages.launched_ns, steps)
     if spans is None or not len(spans):
-        return _untold(messages) if len(attribution.nodes.row) and _peers(messages) else None
-    previous, following = _neighbours(spans, messages)
+        return _make_untold(messages) if len(attribution.nodes.row) and _list_peers(messages) else None
+    previous, following = _find_neighbours(spans, messages)
     if previous == following == UNKNOWN and (spans.stage < 0).all():
         return None  # ranks that exchange something else than what a forward takes or gives
-    ran = _ran(trace, attribution, spans, comm.correlation[messages.row])
-    timed = _times(ran, len(spans))
+    ran = _find_ran(trace, attribution, spans, comm.correlation[messages.row])
+    timed = _measure_times(ran, len(spans))
     step = steps.number_at(spans.start_ns)
     lost = (timed.start_ns < 0) & (step >= 0) & ran.has_launched
     # A first stage has no inputs' gradients to make, so that of its I and W one launches nothing.
     rows = np.flatnonzero((step >= 0) & (timed.start_ns >= 0) & ~np.isin(step, step[lost]))
     rows = rows[np.lexsort((timed.start_ns[rows], step[rows]))]
     chosen = timed.take(rows)
-    busy = _busy(devices, ran.device, comm, messages)
+    busy = _find_busy(devices, ran.device, comm, messages)
     return PipelineActions(
         device=ran.device,
         step=step[rows],
@@ -105,16 +105,16 @@ def pipeline_actions(
         start_ns=chosen.start_ns,
         end_ns=chosen.end_ns,
         busy_ns=chosen.busy_ns,
-        stretch=_stretches(step[rows], spans.stage[rows], chosen, busy),
+        stretch=_measure_stretches(step[rows], spans.stage[rows], chosen, busy),
         previous=previous,
         following=following,
-        peers=_peers(messages),
-        nameless=_nameless(messages),
+        peers=_list_peers(messages),
+        nameless=_count_nameless(messages),
         left_out=int(lost.sum()),
     )
 
 
-def _untold(messages: _Messages) -> PipelineActions:
+def _make_untold(messages: _Messages) -> PipelineActions:
     none = np.zeros(0, dtype=np.int64)
     return PipelineActions(
         device=UNKNOWN,
@@ -128,13 +128,13 @@ def _untold(messages: _Messages) -> PipelineActions:
         stretch=np.zeros((3, 0), dtype=np.int64),
         previous=SEVERAL,
         following=SEVERAL,
-        peers=_peers(messages),
-        nameless=_nameless(messages),
+        peers=_list_peers(messages),
+        nameless=_count_nameless(messages),
         is_told=False,
     )
 
 
-def _messages(attribution: Attribution, comm: Communication) -> _Messages:
+def _find_messages(attribution: Attribution, comm: Communication) -> _Messages:
     """Return messages launched outside of modules and autograd's nodes: a ring's attention sends inside of these."""
     host = attribution.host
     rows = np.flatnonzero((comm.kind == Collective.SEND_RECV) & ~comm.is_copy & (comm.called >= 0))
@@ -149,16 +149,16 @@ def _messages(attribution: Attribution, comm: Communication) -> _Messages:
     return _Messages(rows, launched, sent, received)
 
 
-def _peers(messages: _Messages) -> tuple[int, ...]:
+def _list_peers(messages: _Messages) -> tuple[int, ...]:
     return tuple(sorted({rank for peers in (*messages.sent_to, *messages.received_from) for rank in peers}))
 
 
-def _nameless(messages: _Messages) -> int:
+def _count_nameless(messages: _Messages) -> int:
     both = zip(messages.sent_to, messages.received_from, strict=True)
     return sum(not sent and not received for sent, received in both)
 
 
-def _neighbours(spans: ActionSpans, messages: _Messages) -> tuple[int, int]:
+def _find_neighbours(spans: ActionSpans, messages: _Messages) -> tuple[int, int]:
     """Return the rank that forwards receive from and the one that they send to, by messages inside of them and beside.
 
     F0 s F1 s r B0 r F2 s r B1      to 1, and from 0: what is received before a B, or sent behind it, is gradients
@@ -169,10 +169,10 @@ def _neighbours(spans: ActionSpans, messages: _Messages) -> tuple[int, int]:
     receives = np.where(inside, is_forward[following], is_forward[following + 1])
     received = {rank for row in np.flatnonzero(receives).tolist() for rank in messages.received_from[row]}
     sent = {rank for row in np.flatnonzero(is_forward[following]).tolist() for rank in messages.sent_to[row]}
-    return _only(received), _only(sent)
+    return _choose_only(received), _choose_only(sent)
 
 
-def _only(ranks: set[int]) -> int:
+def _choose_only(ranks: set[int]) -> int:
     return SEVERAL if len(ranks) > 1 else next(iter(ranks), UNKNOWN)
 
 
@@ -200,7 +200,7 @@ class _Timed(Columns):
     busy_ns: Int64
 
 
-def _ran(trace: RankTrace, attribution: Attribution, spans: ActionSpans, messages: Int64) -> _Ran:
+def _find_ran(trace: RankTrace, attribution: Attribution, spans: ActionSpans, messages: Int64) -> _Ran:
     """Return what actions launched on the device where they launched most; `messages` by correlation are no part."""
     timed, rows, launches = trace.timed, attribution.rows, attribution.launches
     action = _action_of(attribution, spans, launches)
@@ -232,13 +232,13 @@ def _action_of(attribution: Attribution, spans: ActionSpans, launches: Int64) ->
     places = attribution.host.places(launches)
     action = np.searchsorted(spans.start_ns, places.instant_ns, side="right") - 1
     inside = (action >= 0) & (places.instant_ns != UNKNOWN) & (places.instant_ns < spans.end_ns[action])
-    overlapped = inside & (spans.launches[action] == Launches.IN_NODES)
+    overlapped = inside & (spans.launches[action] == SpanLaunches.IN_NODES)
     in_node = attribution.nodes.spans.around(places) >= 0
     # Of the two that torch overlaps in one span the forward is the row before.
     return np.where(inside, action - (overlapped & ~in_node), UNKNOWN)
 
 
-def _times(ran: _Ran, count: int) -> _Timed:
+def _measure_times(ran: _Ran, count: int) -> _Timed:
     """Return when each of so many actions ran, and how long its kernels did; an instant of two is the earlier's."""
     start, end = np.full(count, np.iinfo(np.int64).max), np.full(count, UNKNOWN)
     np.minimum.at(start, ran.action[ran.is_compute], ran.start_ns[ran.is_compute])
@@ -252,7 +252,7 @@ def _times(ran: _Ran, count: int) -> _Timed:
     return _Timed(start, end, busy)
 
 
-def _busy(devices: Sequence[Activity], device: int, comm: Communication, messages: _Messages) -> Intervals:
+def _find_busy(devices: Sequence[Activity], device: int, comm: Communication, messages: _Messages) -> Intervals:
     """Return when a device runs something else than messages; those without a launch in the trace are messages too."""
     activity = next((one for one in devices if one.device == device), None)
     if activity is None:
@@ -264,7 +264,7 @@ def _busy(devices: Sequence[Activity], device: int, comm: Communication, message
     return activity.compute | activity.copy | union_of(comm.start_ns[others], comm.end_ns[others])
 
 
-def _stretches(step: Int64, stage: Int64, timed: _Timed, busy: Intervals) -> NDArray[np.int64]:
+def _measure_stretches(step: Int64, stage: Int64, timed: _Timed, busy: Intervals) -> NDArray[np.int64]:
     """Return for each step and stage how long the device is not busy between its first action and its last."""
     each = distinct(step, stage)
     start, end = np.full(len(each), np.iinfo(np.int64).max), np.zeros(len(each), dtype=np.int64)

@@ -44,7 +44,7 @@ class ActionKind(IntEnum):
         return "FBIW"[self]
 
 
-class Launches(IntEnum):
+class SpanLaunches(IntEnum):
     """Which launches inside a span are the action's: all, or those outside of autograd's nodes, or inside."""
 
     ALL = 0
@@ -76,7 +76,7 @@ def action_spans(host: Host, nodes: Autograd, messages: Int64, steps: Steps) -> 
     if forward.shape[1]:
         begun = np.r_[forward[0], backward[0], nodes.spans.start_ns]
         extent = _up_to_next(forward, np.sort(np.r_[messages, begun, _steps_and_optimizers(host, steps)]))
-        return _joined(extent, backward, forward[2], backward[2])
+        return _join_spans(extent, backward, forward[2], backward[2])
     cuts = np.sort(np.r_[messages, _steps_and_optimizers(host, steps)])
     began = _model_forwards(host, nodes)
     if began is None:
@@ -85,13 +85,13 @@ def action_spans(host: Host, nodes: Autograd, messages: Int64, steps: Steps) -> 
         return None
     extent = _up_to_next(np.stack([began, began]), np.sort(np.r_[cuts, began, nodes.spans.start_ns]))
     number = _number_in_step(began, steps)
-    ran = _backwards(nodes, extent, np.sort(np.r_[cuts, began]))
+    ran = _find_backwards(nodes, extent, np.sort(np.r_[cuts, began]))
     if ran is None:
         return None
     start, end, forward_index = ran
     same_step = steps.index_at(start) == steps.index_at(began[forward_index])
     backward = np.stack([start, end])[:, same_step]
-    return _joined(extent, backward, number, number[forward_index[same_step]])
+    return _join_spans(extent, backward, number, number[forward_index[same_step]])
 
 
 def _from_runtime(host: Host) -> ActionSpans:
@@ -99,7 +99,7 @@ def _from_runtime(host: Host) -> ActionSpans:
     events = host.events
     rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(_RUNTIME))
     rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    parsed = {code: _parsed(events.names[code]) for code in np.unique(events.name[rows]).tolist()}
+    parsed = {code: _parse_actions(events.names[code]) for code in np.unique(events.name[rows]).tolist()}
     records = [
         (events.start_ns[row], events.end_ns[row], *action)
         for row, code in zip(rows.tolist(), events.name[rows].tolist(), strict=True)
@@ -110,18 +110,18 @@ def _from_runtime(host: Host) -> ActionSpans:
     return ActionSpans(start, end, kind.astype(np.int8), stage, microbatch, launches.astype(np.int8))
 
 
-def _parsed(name: str) -> list[tuple[int, int, int, int]]:
+def _parse_actions(name: str) -> list[tuple[int, int, int, int]]:
     """Return stage, kind, microbatch and launches of the actions in a range's name; none for messages and the like."""
     label = name.removeprefix(_RUNTIME)
     several = _OVERLAPPED.fullmatch(label)
     matches = [_ACTION.fullmatch(part.strip()) for part in (several[1].split(";") if several else [label])]
     actions = [(int(match[1]), "FBIW".index(match[2]), int(match[3])) for match in matches if match]
     if not several:
-        return [(*action, Launches.ALL) for action in actions]
+        return [(*action, SpanLaunches.ALL) for action in actions]
     actions.sort(key=lambda action: action[1])
     if len(actions) != 2 or actions[0][1] != ActionKind.FORWARD or actions[1][1] == ActionKind.FORWARD:
         return []  # what is launched for which of them cannot be told
-    return [(*actions[0], Launches.OUTSIDE_NODES), (*actions[1], Launches.IN_NODES)]
+    return [(*actions[0], SpanLaunches.OUTSIDE_NODES), (*actions[1], SpanLaunches.IN_NODES)]
 
 
 def _of_gpipe(host: Host) -> tuple[Int64, Int64]:
@@ -181,7 +181,7 @@ def _number_in_step(start_ns: Int64, steps: Steps) -> Int64:
     return np.arange(len(start_ns)) - np.repeat(first, np.diff(np.r_[first, len(start_ns)]))
 
 
-def _backwards(nodes: Autograd, forward: Int64, cuts: Int64) -> tuple[Int64, Int64, Int64] | None:
+def _find_backwards(nodes: Autograd, forward: Int64, cuts: Int64) -> tuple[Int64, Int64, Int64] | None:
     """Return start, end and the forward of each backward; None where a forward has several, or they overlap.
 
     Nodes between two cuts that no forward made (recomputation's, unnumbered) go with the node before.
@@ -191,8 +191,8 @@ def _backwards(nodes: Autograd, forward: Int64, cuts: Int64) -> tuple[Int64, Int
     made = np.where(nodes.maker >= 0, nodes.host.events.start_ns[nodes.maker], UNKNOWN)
     index = np.searchsorted(forward[0], made, side="right") - 1
     index = np.where((index >= 0) & (made < forward[1][index]) & (made != UNKNOWN), index, UNKNOWN)
-    index = _filled(index, block)
-    index = _filled(index[::-1], block[::-1])[::-1]
+    index = _fill_unknown(index, block)
+    index = _fill_unknown(index[::-1], block[::-1])[::-1]
     start, end, block, index = (column[index >= 0] for column in (start, end, block, index))
     first = np.flatnonzero(begins(block) | begins(index))
     if not len(first):
@@ -204,7 +204,7 @@ def _backwards(nodes: Autograd, forward: Int64, cuts: Int64) -> tuple[Int64, Int
     return None if (begin[1:] < finish[:-1]).any() else (begin, finish, owner)
 
 
-def _filled(values: Int64, block: Int64) -> Int64:
+def _fill_unknown(values: Int64, block: Int64) -> Int64:
     """Return unknown values filled with the last known one in the same block."""
     place = np.arange(len(values))
     last = np.maximum.accumulate(np.where((values >= 0) | begins(block), place, 0))
@@ -212,11 +212,11 @@ def _filled(values: Int64, block: Int64) -> Int64:
     return filled
 
 
-def _joined(forward: Int64, backward: Int64, forward_number: Int64, backward_number: Int64) -> ActionSpans:
+def _join_spans(forward: Int64, backward: Int64, forward_number: Int64, backward_number: Int64) -> ActionSpans:
     start, end = np.r_[forward[0], backward[0]], np.r_[forward[1], backward[1]]
     order = np.argsort(start, kind="stable")
     kind = np.repeat([ActionKind.FORWARD, ActionKind.BACKWARD], [forward.shape[1], backward.shape[1]])
     unknown = np.full(len(start), UNKNOWN, dtype=np.int64)
     number = np.r_[forward_number, backward_number]
-    everything = np.full(len(start), Launches.ALL, dtype=np.int8)
+    everything = np.full(len(start), SpanLaunches.ALL, dtype=np.int8)
     return ActionSpans(start[order], end[order], kind.astype(np.int8)[order], unknown, number[order], everything)

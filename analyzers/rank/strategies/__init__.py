@@ -13,7 +13,7 @@ from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
 from analyzers.rank.strategies.fsdp import FSDP
 from analyzers.rank.strategies.fsdp_packing import PackedLaunches, PackingPart, host_spans, packed_launches
-from analyzers.rank.strategies.listed import STRATEGIES, claims, owners, packing, role_of
+from analyzers.rank.strategies.listed import STRATEGIES, assign, owners, packing, role_of
 from analyzers.rank.strategies.protocol import (
     COMPILED_CODE,
     GRAPH_LAUNCH,

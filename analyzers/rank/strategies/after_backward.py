@@ -24,12 +24,12 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
     outside = ~calls.in_model & calls.is_floating
     reduced = outside & calls.of(Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE)
     gathered = outside & calls.of(Collective.ALL_GATHER, Collective.BROADCAST)
-    last = _behind(calls, (NODE, "Optimizer.step"))
-    behind, late = reduced & _behind(calls, (NODE,)), reduced & last & calls.inside("_c10d_functional")
+    last = _is_behind(calls, (NODE, "Optimizer.step"))
+    behind, late = reduced & _is_behind(calls, (NODE,)), reduced & last & calls.inside("_c10d_functional")
     updated = gathered & last & calls.inside(STEP) & ~calls.inside(NODE)
     if not (behind | late | updated).any():
         return
-    taken = _taken(calls)
+    taken = _count_taken(calls)
     most = max(*(len(sizes) for sizes in taken.values()), 0, 0)
     large = calls.elements > max(MOST_ELEMENTS, most)
     # DTensor reduces partial gradients where they are first used: for the norm, to be clipped, in the optimizer.
@@ -69,7 +69,7 @@ def _in_gradients_sizes(calls: Calls, behind: Mask, taken: dict[int, list[int]])
     return gradients
 
 
-def _taken(calls: Calls) -> dict[int, list[int]]:
+def _count_taken(calls: Calls) -> dict[int, list[int]]:
     """Return the elements of the gradients that each step takes, by the step's place; -1 where no shape says."""
     host, events = calls.host, calls.host.events
     nodes = host.named(TAKES_GRADIENT)
@@ -92,7 +92,7 @@ def _step_at(calls: Calls, instant_ns: Int64) -> Int64:
     return np.searchsorted(steps, instant_ns, side="right")
 
 
-def _behind(calls: Calls, prefixes: tuple[str, ...]) -> Mask:
+def _is_behind(calls: Calls, prefixes: tuple[str, ...]) -> Mask:
     """Whether the last of a step's ranges and modules that began before a call's launch has one of these names."""
     host, events = calls.host, calls.host.events
     marks = np.r_[host.named(*prefixes), host.named(OPTIMIZER)]

@@ -29,10 +29,10 @@ def _packing(launches: Launches) -> Packing:
     if not len(replicated):
         return Packing(none, none)
     spreading = launches.host.inside(launches.places, *SPREADING, *(NODE + name for name in SPREADING))
-    return Packing(spreading, none, _replicas(launches, replicated))
+    return Packing(spreading, none, _is_replica(launches, replicated))
 
 
-def _replicas(launches: Launches, replicated: Int64) -> Mask:
+def _is_replica(launches: Launches, replicated: Int64) -> Mask:
     """Whether a thread without operators launches in the replicated forward: CUDA names threads otherwise."""
     events, rows = launches.host.events, launches.rows
     operator_threads = np.unique(events.thread[launches.nodes.operators])

@@ -52,10 +52,10 @@ def _packing(launches: Launches) -> Packing:
         backward = reducing & ~launches.in_backward
         packs = backward | (in_gradient & ~host.inside(places, ACCUMULATE))
     copies = host.inside(places, COPIES_IN, "torch.distributed.ddp.reducer::")
-    return Packing(packs | copies | _buffers(launches), backward | copies)
+    return Packing(packs | copies | _is_buffer_copy(launches), backward | copies)
 
 
-def _buffers(launches: Launches) -> Mask:
+def _is_buffer_copy(launches: Launches) -> Mask:
     """Whether buffers are copied before or after their broadcast: in DDP's forward, before the model's begins."""
     host, events, rows = launches.host, launches.host.events, launches.rows
     forwards = host.named(DDP_FORWARD)

@@ -25,32 +25,33 @@ STRATEGIES = (DATA_PARALLEL, FSDP, DDP, ZERO, CONTEXT, EXPERT, PIPELINE, TENSOR,
 
 
 @dataclass(frozen=True, eq=False)
-class Claims:
-    """Of each row of a rank's communication: its Purpose, and the strategy that says so (indexes STRATEGIES, -1)."""
+class Assigned:
+    """Purpose and strategy of each row of a rank's communication (index into STRATEGIES, -1 unknown)."""
 
     purpose: NDArray[np.int8]
     strategy: NDArray[np.int8]
 
 
-def claims(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Claims:
+def assign(calls: Calls, strategies: tuple[Strategy, ...] = STRATEGIES) -> Assigned:
     """Ask each strategy for its calls; who is asked first has them.
 
-    Of what a CUDA graph replays the ranges around its launch tell nothing: a group's description does, or the kernel.
+    The ranges around a CUDA graph's launch do not identify replayed calls; their group's description or the kernel's
+    name does.
     """
     purpose = np.full(len(calls), Purpose.OTHER, dtype=np.int8)
     strategy = np.full(len(calls), UNKNOWN, dtype=np.int8)
     if not len(calls):
-        return Claims(purpose, strategy)
+        return Assigned(purpose, strategy)
     told = ~calls.is_replayed | calls.is_library
     for code, asked in enumerate(strategies):
         tells = told | calls.over(asked.dimension)
         for carried, chosen in asked.purposes(calls):
             new = chosen & tells & (strategy == UNKNOWN)
             purpose[new], strategy[new] = carried, code
-    return Claims(purpose, strategy)
+    return Assigned(purpose, strategy)
 
 
-def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STRATEGIES) -> Owners:
+def owners(calls: Calls, assigned: Assigned, strategies: tuple[Strategy, ...] = STRATEGIES) -> Owners:
     """Return the module of each row, as the strategy that has it says; of what nobody has, as any says.
 
     Which pass a row is of, and whether it was prefetched, its strategy may say of a row whose module it does not know.
@@ -59,11 +60,11 @@ def owners(calls: Calls, claimed: Claims, strategies: tuple[Strategy, ...] = STR
     backward = calls.is_backward.copy()  # of what is for no module, too
     names: dict[str, int] = {}
     for code, asked in enumerate(strategies):
-        if asked.owners is None or not np.isin(claimed.strategy, (code, UNKNOWN)).any():
+        if asked.owners is None or not np.isin(assigned.strategy, (code, UNKNOWN)).any():
             continue
         said = asked.owners(calls)
-        new = (said.module >= 0) & (module < 0) & np.isin(claimed.strategy, (code, UNKNOWN))
-        nameless = (claimed.strategy == code) & (said.module < 0)
+        new = (said.module >= 0) & (module < 0) & np.isin(assigned.strategy, (code, UNKNOWN))
+        nameless = (assigned.strategy == code) & (said.module < 0)
         prefetched[nameless], backward[nameless] = said.prefetched[nameless], said.backward[nameless]
         table = np.array([names.setdefault(name, len(names)) for name in said.modules] + [UNKNOWN], dtype=np.int64)
         module[new], prefetched[new], backward[new] = table[said.module[new]], said.prefetched[new], said.backward[new]

@@ -162,7 +162,7 @@ class Packing:
 
 @dataclass(frozen=True, eq=False)
 class Owners:
-    """Of each row of a rank's communication: the module it is for (indexes `modules`, -1: for none), and the pass.
+    """Module (index into `modules`, -1 for none) and pass of each row of a rank's communication.
 
     `prefetched` is 1 where it was asked for before its module's turn, 0 in its turn, -1 where that has no meaning.
     """

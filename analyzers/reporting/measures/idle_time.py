@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, labels, typed_rows
+from analyzers.lazy_fields import LazyStruct, lazy
 from analyzers.rank import Breakdown, Cause, Measured, Phase, device_label, device_labels
-from analyzers.sections import Sectioned, later
 from analyzers.statistics import Spread, spreads
 
 # Causes as they are spelled, in the order of their columns.
@@ -89,7 +89,7 @@ class WindowLaunches(msgspec.Struct, frozen=True):
     waited_ns: int | None
 
 
-class IdleRows(Sectioned, frozen=True):
+class IdleRows(LazyStruct, frozen=True):
     """Where idle time comes from, beyond each window's causes."""
 
     phases: list[IdlePhase]
@@ -113,10 +113,10 @@ def idle_rows(measured: Sequence[Measured]) -> IdleRows:
     """Return the rows of all ranks; phases without idle time have none."""
     ranks = [(int(one.windows.rank[0]), one) for one in measured]
     return IdleRows(
-        phases=later(lambda: [row for one in measured for row in _phases(one)]),
-        lines=later(lambda: [row for rank, one in ranks for row in _lines(rank, one)]),
-        synchronizing=later(lambda: [row for rank, one in ranks for row in _synchronizing(rank, one)]),
-        launches=later(lambda: [row for one in measured for row in _launches(one)]),
+        phases=lazy(lambda: [row for one in measured for row in _phases(one)]),
+        lines=lazy(lambda: [row for rank, one in ranks for row in _lines(rank, one)]),
+        synchronizing=lazy(lambda: [row for rank, one in ranks for row in _synchronizing(rank, one)]),
+        launches=lazy(lambda: [row for one in measured for row in _launches(one)]),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.layers import LayerRow, ShardedCollective, TensorWindow
-from analyzers.sections import Sectioned
+from analyzers.lazy_fields import LazyStruct
 from analyzers.units import duration, percent, rounded_percent
 
 
@@ -34,7 +34,7 @@ def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = 
     return Advice(code, text, round(figure_ns), "; ".join(filter(None, [problem, detail])), problem)
 
 
-class StepTime(Sectioned, frozen=True):
+class StepTime(LazyStruct, frozen=True):
     """The median step of a run, ns, and the number of windows that it is the median of.
 
     `step_word` is what a window is called: a step, or a trace where no step is marked; `mean_ns` the mean step, None

@@ -11,12 +11,12 @@ from analyzers.trace.decoding.decompress import BLOCK, Blocks
 from analyzers.trace.decoding.integer_columns import int64_column, narrow, spread
 from analyzers.trace.decoding.lenient_json import (
     Oddity,
-    cleaned,
+    clean,
     first_at,
     is_utf8,
     loads,
+    make_readable,
     raw_decode,
-    readable,
     with_escaped_name,
 )
 from analyzers.trace.decoding.timestamps import LAST_NS, NEVER, NO_TIME, nanoseconds

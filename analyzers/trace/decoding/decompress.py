@@ -40,7 +40,7 @@ class Blocks:
             with open_file(self.path, piped=self.piped) as file:
                 first = self._read(file, _COMPRESSED_BLOCK)
                 blocks = self._inflated(first, file) if first.startswith(_GZIP) else self._plain(first, file)
-                yield from _gathered(blocks)
+                yield from _gather_blocks(blocks)
         except IsADirectoryError as error:
             raise UnreadableTrace(f"{self.path}: a folder, not a trace file") from error
         except OSError as error:
@@ -59,7 +59,7 @@ class Blocks:
 
     def _inflated(self, block: bytes, file: BinaryIO) -> Iterator[bytes]:
         """Every member of a gzip file; zeros between and behind members are padding."""
-        member, damaged = _decompressor()
+        member, damaged = _make_decompressor()
         while block:
             try:
                 inflated = member.decompress(block)
@@ -76,7 +76,7 @@ class Blocks:
                 self.lost.append("bytes behind the gzip stream that are no gzip")
                 return
             if block:
-                member, damaged = _decompressor()
+                member, damaged = _make_decompressor()
         if not member.eof:
             self.lost.append("the end of the gzip stream (cut short, or still being written)")
 
@@ -88,7 +88,7 @@ class Blocks:
         return block
 
 
-def _gathered(blocks: Iterator[bytes]) -> Iterator[bytes]:
+def _gather_blocks(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Blocks of a useful size from blocks of any, such as those of a million gzip members."""
     small: list[bytes] = []
     size = 0
@@ -102,7 +102,7 @@ def _gathered(blocks: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(small)
 
 
-def _decompressor() -> tuple[Any, type[Exception]]:
+def _make_decompressor() -> tuple[Any, type[Exception]]:
     """A fresh decompressor of one gzip member, through isal where it is installed, and the error it raises."""
     try:
         from isal import isal_zlib

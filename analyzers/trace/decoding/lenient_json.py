@@ -53,24 +53,24 @@ _HALF = re.compile(
 )
 
 
-def cleaned(text: str) -> str:
+def clean(text: str) -> str:
     """Return the text as valid JSON, equally long: NaN for what C++ writes, a replacement for what is no character."""
     return _with_characters(_with_numbers(text)) if _FOREIGN.search(text) else text
 
 
 def _with_numbers(text: str) -> str:
-    return _NO_NUMBER.sub(_number, text)
+    return _NO_NUMBER.sub(_blank_number, text)
 
 
 def _with_characters(text: str) -> str:
-    return _HALF.sub(_character, text)
+    return _HALF.sub(_replace_character, text)
 
 
-def _number(match: re.Match[str]) -> str:
+def _blank_number(match: re.Match[str]) -> str:
     return match[0] if match[0].startswith('"') else f"{'NaN':>{len(match[0])}}"
 
 
-def _character(match: re.Match[str]) -> str:
+def _replace_character(match: re.Match[str]) -> str:
     if match["byte"]:
         return "\N{REPLACEMENT CHARACTER}"
     return r"\ufffd" if match["half"] else match[0]
@@ -87,7 +87,7 @@ def is_utf8(text: bytes) -> bool:
     return True
 
 
-def readable(data: bytes) -> tuple[str, set[Oddity]]:
+def make_readable(data: bytes) -> tuple[str, set[Oddity]]:
     """Return bytes as text that is as valid as it can be, and what had to be replaced in it."""
     oddities = set() if is_utf8(data) else {Oddity.BYTES}
     text = data.decode(errors="replace")
@@ -120,7 +120,7 @@ def raw_decode(
 
 def loads(data: bytes) -> tuple[Any, set[Oddity]]:
     """Parse a whole text, and say what of it is no JSON. Raises ValueError, RecursionError."""
-    text, oddities = readable(data)
+    text, oddities = make_readable(data)
     value, end, oddities = raw_decode(text, oddities, _decimal)
     if text[end:].strip(" \t\r\n"):
         raise ValueError("text behind the value")
@@ -148,11 +148,11 @@ def with_escaped_name(text: str) -> Any | None:
     if len(text) > _LONGEST_REPAIRED:
         return None
     try:
-        return _LENIENT.decode(_NAME.sub(_escaped, text, count=1))
+        return _LENIENT.decode(_NAME.sub(_escape_name, text, count=1))
     except (ValueError, RecursionError):
         return None
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_name(match: re.Match[str]) -> str:
     """The name with those quotes and backslashes escaped that are not, and valid escapes left alone."""
     return match[1] + _UNESCAPED.sub(lambda bad: "\\" + bad[0], match[2]) + match[3]

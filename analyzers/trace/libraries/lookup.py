@@ -31,15 +31,15 @@ _COMMON_HINTS = (
 T = TypeVar("T")
 
 
-def _joined(*patterns: str) -> str:
+def _join(*patterns: str) -> str:
     return "|".join(f"(?:{pattern})" for pattern in patterns)
 
 
-_KERNELS = [(library, re.compile(_joined(*library.kernels))) for library in LISTED if library.kernels]
-_POSTS = re.compile(_joined(*(pattern for library in LISTED for pattern in library.posts)))
-_SIGNALS = re.compile(_joined(*(pattern for library in LISTED for pattern in library.signals)))
+_KERNELS = [(library, re.compile(_join(*library.kernels))) for library in LISTED if library.kernels]
+_POSTS = re.compile(_join(*(pattern for library in LISTED for pattern in library.posts)))
+_SIGNALS = re.compile(_join(*(pattern for library in LISTED for pattern in library.signals)))
 _RANKS = [re.compile(pattern) for library in LISTED for pattern in library.ranks]
-_HINTS = re.compile(_joined(*(hint for library in LISTED for hint in library.hints), *_COMMON_HINTS), re.IGNORECASE)
+_HINTS = re.compile(_join(*(hint for library in LISTED for hint in library.hints), *_COMMON_HINTS), re.IGNORECASE)
 _WORDS: Words = (*(word for library in LISTED for word in library.words), *COMMON_WORDS)
 
 # Beginnings of the host's rows, by what the libraries call them.
@@ -47,10 +47,10 @@ RANGES = tuple(prefix for library in LISTED for prefix in library.ranges)
 OPERATORS = tuple(prefix for library in LISTED for prefix in library.operators)
 SPANS = tuple(prefix for library in LISTED for prefix in library.spans)
 # What names of operators begin with whose shapes say the size of a collective, as one pattern.
-SIZED_BY = _joined(*(pattern for library in LISTED for pattern in library.sized_by))
+SIZED_BY = _join(*(pattern for library in LISTED for pattern in library.sized_by))
 
 
-def _kept(look_up: Callable[..., T]) -> Callable[..., T]:
+def _keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
     """Keep what was looked up: ranks of a run have the same names. Longer ones, of which few exist, are not kept."""
     kept = lru_cache(maxsize=_MOST_KEPT)(look_up)
 
@@ -61,7 +61,7 @@ def _kept(look_up: Callable[..., T]) -> Callable[..., T]:
     return looked_up
 
 
-@_kept
+@_keep_answers
 def library_of(path: str) -> Library | None:
     """Return the library that a kernel belongs to, None for one that does not communicate."""
     if path.startswith(_INDUCTOR):
@@ -69,7 +69,7 @@ def library_of(path: str) -> Library | None:
     return next((library for library, pattern in _KERNELS if pattern.search(path, 0, _LOOKED_AT)), None)
 
 
-@_kept
+@_keep_answers
 def has_hint(path: str, *texts: str) -> bool:
     """Whether a kernel that belongs to no library has a word for communication in one of `texts`, or in its path."""
     if path.startswith(_INDUCTOR):

@@ -66,7 +66,7 @@ def reading(done: Callable[[], int], total: int) -> Iterator[None]:
 
 
 @dataclass
-class Pace:
+class ProgressRate:
     """How fast steps go, from the newest reports of how many are done."""
 
     total: int = 0
@@ -89,7 +89,7 @@ def script_progress(line: Callable[[str], object], now_s: Callable[[], float] = 
     """
     if not _can_draw():
         return lambda label, done, total: None
-    pace, last_s = Pace(), now_s()
+    pace, last_s = ProgressRate(), now_s()
 
     def heard(label: str, done: int, total: int) -> None:
         nonlocal last_s

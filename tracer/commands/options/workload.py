@@ -172,7 +172,14 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
         image_size=options.image_size or CIFAR10_SIZE,
         seed=options.seed,
         data=data,
-        ddp=_ddp_options(options),
+        ddp=DdpOptions(
+            bucket_mb=options.bucket_mb,
+            find_unused=options.find_unused,
+            broadcast_buffers=not options.no_broadcast_buffers,
+            gradient_as_bucket_view=options.gradient_as_bucket_view,
+            static_graph=options.static_graph,
+            comm_hook=options.comm_hook,
+        ),
         bf16=options.amp == "bf16",
         channels_last=options.channels_last,
         compile=options.compile,
@@ -184,17 +191,6 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
     )
     check_last_batch(config)
     return config
-
-
-def _ddp_options(options: argparse.Namespace) -> DdpOptions:
-    return DdpOptions(
-        bucket_mb=options.bucket_mb,
-        find_unused=options.find_unused,
-        broadcast_buffers=not options.no_broadcast_buffers,
-        gradient_as_bucket_view=options.gradient_as_bucket_view,
-        static_graph=options.static_graph,
-        comm_hook=options.comm_hook,
-    )
 
 
 def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> CalibrationPlan | None:

@@ -8,4 +8,4 @@ Decisions: docs/dev/decisions/reading.md
 
 from tracer.reading.cache.folder import default_folder, why_unusable
 from tracer.reading.cache.identity import Identity, identity_of
-from tracer.reading.cache.store import Cache, usable, wanted
+from tracer.reading.cache.store import Cache, open_cache, wanted

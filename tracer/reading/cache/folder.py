@@ -89,7 +89,7 @@ def clean(folder: Path, version: str, most_bytes: int = MOST_BYTES) -> None:
     """Remove what was left half written, other versions' entries that nobody uses, and what is over the bound."""
     now_s = time.time()
     kept: list[tuple[float, int, str]] = []
-    for entry in _listed(folder):
+    for entry in _list_entries(folder):
         with suppress(OSError):
             status = entry.stat(follow_symlinks=False)
             age_s = now_s - status.st_mtime
@@ -108,7 +108,7 @@ def clean(folder: Path, version: str, most_bytes: int = MOST_BYTES) -> None:
         total -= size
 
 
-def _listed(folder: Path) -> list[os.DirEntry[str]]:
+def _list_entries(folder: Path) -> list[os.DirEntry[str]]:
     with suppress(OSError), os.scandir(folder) as entries:
         return [entry for entry in entries if _OURS.fullmatch(entry.name)]
     return []

@@ -41,7 +41,7 @@ class Identity:
 
 def key_of(file: RankFile) -> bytes:
     """Return a digest of a rank's places and of all else that decides what is read of it, but for its memory."""
-    said = [_spelled(getattr(file, field.name)) for field in fields(RankFile) if field.name != "memory"]
+    said = [_spell(getattr(file, field.name)) for field in fields(RankFile) if field.name != "memory"]
     # What is said of a file has its name as it was given, which may be relative.
     return _digest(repr((_current_folder(), said)))
 
@@ -53,7 +53,7 @@ def _current_folder() -> str:
         return ""
 
 
-def _spelled(value: object) -> object:
+def _spell(value: object) -> object:
     if isinstance(value, Remote):
         return value.url
     return str(value) if isinstance(value, Path) else value
@@ -62,7 +62,7 @@ def _spelled(value: object) -> object:
 def identity_of(file: RankFile) -> Identity | None:
     """Return the identity of a rank's files; None where one is missing, or a remote one's version is not told."""
     try:
-        told = [_told(place) for place in (file.path, file.light, file.nosync) if place is not None]
+        told = [_identify(place) for place in (file.path, file.light, file.nosync) if place is not None]
     except (OSError, ValueError):
         return None
     facts = [facts for facts in told if facts is not None]
@@ -71,7 +71,7 @@ def identity_of(file: RankFile) -> Identity | None:
     return Identity(_digest(repr([what for what, _ in facts])), max(changed for _, changed in facts))
 
 
-def _told(place: Place) -> tuple[object, float] | None:
+def _identify(place: Place) -> tuple[object, float] | None:
     """What tells one file or object from others, and when it changed; None where nothing tells that."""
     return _of_object(place) if isinstance(place, Remote) else _of_file(place)
 
@@ -81,36 +81,36 @@ def _of_file(path: Path) -> tuple[object, float]:
         # Of the file that is open: a network's file system asks its server when one is opened.
         status = os.fstat(file.fileno())
         digest = blake2b(digest_size=_DIGEST_BYTES)
-        for place in _places(status.st_size):
+        for place in _choose_places(status.st_size):
             file.seek(place)
             digest.update(file.read(_BLOCK))
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_ino, status.st_size, times, digest.digest()), max(times) / 1e9
 
 
-def _places(size: int) -> tuple[int, ...]:
+def _choose_places(size: int) -> tuple[int, ...]:
     """Where a file's head, middle and tail begin."""
     return 0, max(0, (size - _BLOCK) // 2), max(0, size - _BLOCK)
 
 
 def _of_object(remote: Remote) -> tuple[object, float] | None:
     facts = facts_of(remote)
-    versions = _picked(facts, _VERSIONS)
+    versions = _pick_facts(facts, _VERSIONS)
     if versions:
         return (facts.get("size"), versions), 0.0
-    times = _picked(facts, _TIMES)
+    times = _pick_facts(facts, _TIMES)
     if not times or not isinstance(facts.get("size"), int):
         return None
     size: int = facts["size"]
-    blocks = [_digest(read_block(remote, place, _BLOCK)) for place in _places(size)]
-    return (size, times, blocks), max(_seconds(time) for _, time in times)
+    blocks = [_digest(read_block(remote, place, _BLOCK)) for place in _choose_places(size)]
+    return (size, times, blocks), max(_to_seconds(time) for _, time in times)
 
 
-def _picked(facts: dict[str, Any], names: tuple[str, ...]) -> list[tuple[str, Any]]:
+def _pick_facts(facts: dict[str, Any], names: tuple[str, ...]) -> list[tuple[str, Any]]:
     return [(name, facts[name]) for name in names if facts.get(name) not in (None, "")]
 
 
-def _seconds(value: object) -> float:
+def _to_seconds(value: object) -> float:
     """A time as seconds since the epoch; infinite where that cannot be told."""
     if isinstance(value, datetime):
         return value.timestamp()

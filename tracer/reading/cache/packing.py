@@ -22,8 +22,8 @@ from analyzers.paths import Place
 from analyzers.rank import Measured, RankSummary
 
 # What `lanes` and `schedules` ask for, and the fields of Measured that hold it.
-LANES, SCHEDULES = "course", "schedules"
-_HELD = {SCHEDULES: ("schedules", "sharded"), LANES: ("course",)}
+LANES, SCHEDULES = "tracks", "schedules"
+_HELD = {SCHEDULES: ("schedules", "sharded"), LANES: ("tracks",)}
 PARTS = tuple(_HELD)
 BASE = "base"
 
@@ -40,7 +40,7 @@ class NotPacked(Exception):
     """A summary that no bytes can hold exactly, or bytes that hold none."""
 
 
-def packed(summary: RankSummary, parts: Collection[str]) -> dict[str, Chunks]:
+def pack(summary: RankSummary, parts: Collection[str]) -> dict[str, Chunks]:
     """Return a summary's sections: its base and these parts. Raises NotPacked.
 
     Its place is left out: whoever reads it back knows that.
@@ -48,24 +48,24 @@ def packed(summary: RankSummary, parts: Collection[str]) -> dict[str, Chunks]:
     bare: dict[str, Any] = dict.fromkeys(name for part in PARTS for name in _HELD[part])
     full = None if summary.full is None else replace(summary.full, **bare)
     base = replace(summary, timed=replace(summary.timed, **bare), full=full)
-    sections = {BASE: _encoded(_base_type()(**{name: getattr(base, name) for name in _base_fields()}))}
+    sections = {BASE: _encode(_base_type()(**{name: getattr(base, name) for name in _base_fields()}))}
     for part in parts:
         each = (summary.timed, summary.full)
         values = (getattr(measured, name, None) for measured in each for name in _HELD[part])
-        sections[part] = _encoded(_part_type(part)(*values))
+        sections[part] = _encode(_part_type(part)(*values))
     return sections
 
 
-def unpacked(sections: Mapping[str, bytearray], path: Place) -> RankSummary:
+def unpack(sections: Mapping[str, bytearray], path: Place) -> RankSummary:
     """Return the summary that sections hold, of the rank at a place. Raises NotPacked."""
     try:
-        base: Any = _decoded(sections[BASE], _base_type())
-        parts: dict[str, Any] = {part: _decoded(sections[part], _part_type(part)) for part in PARTS if part in sections}
+        base: Any = _decode(sections[BASE], _base_type())
+        parts: dict[str, Any] = {part: _decode(sections[part], _part_type(part)) for part in PARTS if part in sections}
         summary = RankSummary(path=path, **{name: getattr(base, name) for name in _base_fields()})
         if not parts:
             return summary
-        timed = replace(summary.timed, **_held(parts, "timed"))
-        full = summary.full and replace(summary.full, **_held(parts, "full"))
+        timed = replace(summary.timed, **_name_fields(parts, "timed"))
+        full = summary.full and replace(summary.full, **_name_fields(parts, "full"))
         return replace(summary, timed=timed, full=full)
     except _DAMAGE as error:
         raise NotPacked(f"{type(error).__name__}: {error}") from error
@@ -90,12 +90,12 @@ def _part_type(part: str) -> type[msgspec.Struct]:
     return msgspec.defstruct("_Part", named, array_like=True)
 
 
-def _held(parts: Mapping[str, Any], which: str) -> dict[str, Any]:
+def _name_fields(parts: Mapping[str, Any], which: str) -> dict[str, Any]:
     """Return by name the fields of one Measured that sections hold."""
     return {name: getattr(value, f"{which}_{name}") for part, value in parts.items() for name in _HELD[part]}
 
 
-def _encoded(value: msgspec.Struct) -> Chunks:
+def _encode(value: msgspec.Struct) -> Chunks:
     arrays = _Arrays()
     try:
         text = msgspec.msgpack.encode(value, enc_hook=arrays.add)
@@ -104,7 +104,7 @@ def _encoded(value: msgspec.Struct) -> Chunks:
     return [len(text).to_bytes(_ALIGNMENT, "little"), text, bytes(-len(text) % _ALIGNMENT), *arrays.chunks]
 
 
-def _decoded(section: bytearray, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def _decode(section: bytearray, kind: type[msgspec.Struct]) -> msgspec.Struct:
     length = int.from_bytes(section[:_ALIGNMENT], "little")
     end = _ALIGNMENT + length
     if end > len(section):
@@ -154,15 +154,15 @@ class _Views:
             items = self._by_dtype[name] = self._items(name)
         count = prod((length, *more)) if more else length
         if first < 0 or min(length, *more, count) < 0 or first + count > len(items):
-            _refused()
+            _refuse()
         view: NDArray[Any] = items[first : first + count]
         return view.reshape((length, *more)) if more else view
 
     def _items(self, name: str) -> NDArray[Any]:
         """All of the bytes as items of a dtype."""
-        dtype = _DTYPES[name] if name in _DTYPES else _refused()
+        dtype = _DTYPES[name] if name in _DTYPES else _refuse()
         return np.frombuffer(self._data, dtype, len(self._data) // dtype.itemsize)
 
 
-def _refused() -> Any:
+def _refuse() -> Any:
     raise ValueError("no array stands there")

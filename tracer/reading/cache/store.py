@@ -31,7 +31,7 @@ from analyzers.run import RankFile
 from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_sections, write_entry
 from tracer.reading.cache.folder import MOST_BYTES, SUFFIX, clean, new_entry, renew, why_unusable
 from tracer.reading.cache.identity import Identity, identity_of, key_of
-from tracer.reading.cache.packing import BASE, LANES, PARTS, SCHEDULES, NotPacked, packed, unpacked
+from tracer.reading.cache.packing import BASE, LANES, PARTS, SCHEDULES, NotPacked, pack, unpack
 from tracer.second_reading import note_taken
 from tracer.version import VERSION
 
@@ -60,7 +60,7 @@ class Cache:
                 if identity is None or not _is_of(head, key, identity):
                     return None
                 note_taken(path)
-                summary = unpacked(read_sections(entry, head, (BASE, *parts)), file.path)
+                summary = unpack(read_sections(entry, head, (BASE, *parts)), file.path)
                 modified_s = os.fstat(entry.fileno()).st_mtime
         except _DAMAGED:
             return None
@@ -86,10 +86,10 @@ class Cache:
         """
         if summary.peak_bytes is None or identity_of(file) != before:
             return
-        head = Head(_maker(), key_of(file), before.digest, summary.peak_bytes, {})
+        head = Head(_digest_program(), key_of(file), before.digest, summary.peak_bytes, {})
         path = self._entry(head.key)
         with suppress(*_DAMAGED, MemoryError):
-            sections = packed(summary, parts)
+            sections = pack(summary, parts)
             for part, data in self._others(path, head, parts).items():
                 sections[part] = [data]
             with new_entry(path) as entry:
@@ -115,12 +115,12 @@ class Cache:
         return self.folder / f"{key.hex()}-{_version_name()}{SUFFIX}"
 
 
-def usable(folder: Path) -> Cache | None:
+def open_cache(folder: Path) -> Cache | None:
     """Return the cache in a folder, None where that cannot be made, or is not this user's alone to write to.
 
     None, too, where the program was edited since it began: what it says is of neither version.
     """
-    edited = any(changed_ns > _IMPORTED_NS for sources in _program() for _, _, changed_ns in sources)
+    edited = any(changed_ns > _IMPORTED_NS for sources in _list_program() for _, _, changed_ns in sources)
     return Cache(folder) if not edited and why_unusable(folder) is None else None
 
 
@@ -130,35 +130,35 @@ def wanted(*, lanes: bool, schedules: bool) -> tuple[str, ...]:
 
 
 def _is_of(head: Head, key: bytes, identity: Identity) -> bool:
-    return (head.maker, head.key, head.identity) == (_maker(), key, identity.digest)
+    return (head.maker, head.key, head.identity) == (_digest_program(), key, identity.digest)
 
 
 def _version_name() -> str:
-    return _maker()[:4].hex()
+    return _digest_program()[:4].hex()
 
 
 @cache
-def _maker() -> bytes:
+def _digest_program() -> bytes:
     """A digest of the program: its version, the libraries', and its sources, which may be edited in a checkout."""
     versions = (FORMAT, VERSION, sys.version_info[:2], np.__version__, msgspec.__version__)
-    said = repr((versions, [sorted(sources) for sources in _program()]))
+    said = repr((versions, [sorted(sources) for sources in _list_program()]))
     return blake2b(said.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 
 @cache
-def _program() -> tuple[list[tuple[str, int, int]], ...]:
+def _list_program() -> tuple[list[tuple[str, int, int]], ...]:
     """The modules of what computes summaries, and of what keeps them."""
-    return tuple(_sources(str(Path(module).parent)) for module in (paths.__file__, __file__))
+    return tuple(_list_sources(str(Path(module).parent)) for module in (paths.__file__, __file__))
 
 
-def _sources(folder: str, below: str = "") -> list[tuple[str, int, int]]:
+def _list_sources(folder: str, below: str = "") -> list[tuple[str, int, int]]:
     """Names, sizes and times of a package's modules; none where it is no folder."""
     sources: list[tuple[str, int, int]] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             name = f"{below}/{entry.name}"
             if entry.is_dir():
-                sources += _sources(entry.path, name)
+                sources += _list_sources(entry.path, name)
             elif name.endswith(".py"):
                 status = entry.stat()
                 sources.append((name, status.st_size, status.st_mtime_ns))

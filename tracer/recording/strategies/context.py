@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from analyzers.run import RecordedContext, SequenceBuffer, StyledModules
 from tracer.recording.strategies.meshes import dims_of
 from tracer.recording.strategies.parallel_styles import styled_modules
 from tracer.recording.strategies.program import Program
+from tracer.recording.strategies.protocol import RecordedStrategy
 
 _ATTENTION = "torch.distributed.tensor.experimental._context_parallel._attention"
 _SPLIT = "_context_parallel_buffers"
@@ -21,7 +22,7 @@ _SPLIT = "_context_parallel_buffers"
 _MOST_BUFFERS = 16
 
 
-class Context:
+class Context(RecordedStrategy):
     """Sequences split over ranks, keys and values passed on in a ring or gathered."""
 
     name = "context"
@@ -32,10 +33,6 @@ class Context:
             return {"context": program.splits[0]}
         row = next(filter(is_of_context, styled_modules(program)), None)
         return None if row is None else {"context": RecordedContext(dims=row.dims, rotate_method=_rotate_method())}
-
-    def no_sync(self, model: nn.Module) -> None:
-        """Return None: attention needs the other ranks' keys and values."""
-        return
 
 
 def is_of_context(row: StyledModules) -> bool:

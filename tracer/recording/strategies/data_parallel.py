@@ -7,9 +7,10 @@ from typing import Any
 from torch import nn
 
 from tracer.recording.strategies.program import Program
+from tracer.recording.strategies.protocol import RecordedStrategy
 
 
-class DataParallel:
+class DataParallel(RecordedStrategy):
     """Weights copied to each device before the forward, gradients added up on the first."""
 
     name = "dp"
@@ -17,7 +18,3 @@ class DataParallel:
     def describe(self, program: Program) -> dict[str, Any] | None:
         """Return that it is used; it has no settings that matter."""
         return {} if isinstance(program.model, nn.DataParallel) else None
-
-    def no_sync(self, model: nn.Module) -> None:
-        """Return None: each forward copies weights, each backward adds up gradients."""
-        return

@@ -8,10 +8,11 @@ from typing import Any
 from torch import nn
 
 from tracer.recording.strategies.program import Program
+from tracer.recording.strategies.protocol import RecordedStrategy
 from tracer.recording.strategies.wrappers import ddp_of, is_replicated
 
 
-class Ddp:
+class Ddp(RecordedStrategy):
     """Gradients all-reduced in buckets during the backward."""
 
     name = "ddp"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
 from analyzers.run import StyledModules
 from tracer.recording.strategies.module_names import grouped
 from tracer.recording.strategies.parallel_styles import styled_modules
 from tracer.recording.strategies.program import Program
+from tracer.recording.strategies.protocol import RecordedStrategy
 
 # What programs call the dimension: torchtitan and Megatron.
 _DIMS = {"ep", "expert", "expert_parallel"}
 
 
-class Expert:
+class Expert(RecordedStrategy):
     """Tokens sent to the ranks that have their experts, and back."""
 
     name = "expert"
@@ -24,10 +23,6 @@ class Expert:
         """Return a row for the modules that are alike."""
         rows = [row for row in styled_modules(program) if is_of_experts(row)]
         return {"expert": grouped(rows)} if rows else None
-
-    def no_sync(self, model: nn.Module) -> None:
-        """Return None: tokens are exchanged in the forward and the backward."""
-        return
 
 
 def is_of_experts(row: StyledModules) -> bool:

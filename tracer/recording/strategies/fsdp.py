@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch import nn
-
 from analyzers.run import ShardedModules
 from tracer.recording.strategies.meshes import dims_of
 from tracer.recording.strategies.module_names import grouped
 from tracer.recording.strategies.program import Program
+from tracer.recording.strategies.protocol import RecordedStrategy
 from tracer.recording.strategies.tracked_objects import imported
 
 _ROOM = "torch.distributed.fsdp"
 
 
-class Fsdp:
-    """Parameters sharded over ranks, gathered unit by unit."""
+class Fsdp(RecordedStrategy):
+    """Parameters sharded over ranks, gathered unit by unit.
+
+    It has no `no_sync`: gradients that were not reduced cannot be taken back, and parameters are gathered anyway.
+    """
 
     name = "fsdp"
 
@@ -25,10 +27,6 @@ class Fsdp:
         """Return a row for the units that are alike."""
         units = [*_units(program)]
         return {"fsdp": grouped(units)} if units else None
-
-    def no_sync(self, model: nn.Module) -> None:
-        """Return None: gradients that were not reduced cannot be taken back, and parameters are gathered anyway."""
-        return
 
 
 def fsdp_dims(program: Program) -> set[str]:

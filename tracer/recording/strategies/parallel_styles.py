@@ -38,7 +38,7 @@ def _styled(name: str, module: nn.Module, without: Collection[str]) -> StyledMod
             styles[type(value).__name__] = None
         elif isinstance(value, FunctionType) and style is not None and (owner := _owner(value, style)) is not None:
             styles[owner] = None
-        elif _is_mesh(value):
+        elif type(value).__name__ == MESH and hasattr(value, "mesh_dim_names"):
             dims |= dict.fromkeys(dims_of(value))
     placements = {key: placed for key, parameter in _parameters(module) if (placed := _placed(parameter, without))}
     shards = any(placement != "R" for placed in placements.values() for placement in placed.values())
@@ -84,10 +84,6 @@ def _owner(function: FunctionType, style: type) -> str | None:
     name = function.__qualname__.split(".")[0]
     owner = function.__globals__.get(name)
     return name if isinstance(owner, type) and issubclass(owner, style) else None
-
-
-def _is_mesh(value: Any) -> bool:
-    return type(value).__name__ == MESH and hasattr(value, "mesh_dim_names")
 
 
 def _parameters(module: nn.Module) -> Iterator[tuple[str, Any]]:

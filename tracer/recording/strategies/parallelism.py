@@ -18,20 +18,20 @@ from tracer.recording.strategies.expert import Expert
 from tracer.recording.strategies.fsdp import Fsdp
 from tracer.recording.strategies.meshes import recorded_meshes
 from tracer.recording.strategies.module_names import MOST_ROWS
-from tracer.recording.strategies.pipeline import Pipeline
+from tracer.recording.strategies.pipeline import Pipelining
 from tracer.recording.strategies.program import Program
-from tracer.recording.strategies.protocol import Strategy
+from tracer.recording.strategies.protocol import RecordedStrategy
 from tracer.recording.strategies.tensor import Tensor
 
 # Characters of why something is unknown.
 _LONGEST = 200
 # In the order in which a run's strategy names them.
-STRATEGIES: tuple[Strategy, ...] = (Ddp(), Fsdp(), DataParallel(), Tensor(), Pipeline(), Context(), Expert())
+STRATEGIES: tuple[RecordedStrategy, ...] = (Ddp(), Fsdp(), DataParallel(), Tensor(), Pipelining(), Context(), Expert())
 
 Answer = TypeVar("Answer")
 
 
-def parallelism_of(program: Program, strategies: Sequence[Strategy] = STRATEGIES) -> Parallelism:
+def parallelism_of(program: Program, strategies: Sequence[RecordedStrategy] = STRATEGIES) -> Parallelism:
     """Return how a program is parallelized. What cannot be read of it is named as unknown, and nothing is raised."""
     unknown: dict[str, str] = {}
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
-
 from analyzers.run import RecordedPipeline
 from tracer.recording.strategies.program import Program, stages_of
+from tracer.recording.strategies.protocol import RecordedStrategy
 
 
-class Pipeline:
+class Pipelining(RecordedStrategy):
     """Layers divided into stages on different ranks, batches into microbatches."""
 
     name = "pipeline"
@@ -32,10 +31,6 @@ class Pipeline:
                 group_of_rank={} if group is None else {rank: str(group.group_name)},
             )
         }
-
-    def no_sync(self, model: nn.Module) -> None:
-        """Return None: without messages a stage has no input."""
-        return
 
 
 def _whole(value: Any) -> int | None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from torch import nn
 
 from tracer.recording.strategies.program import Program
 
 
-class Strategy(Protocol):
-    """One strategy. Whoever looks at a program imports nothing that the program has not imported itself."""
+class RecordedStrategy(ABC):
+    """One strategy, `name` in run.json. Whoever looks at a program imports nothing that it has not imported itself."""
 
-    @property
-    def name(self) -> str:
-        """Return what it is called in run.json."""
+    name: ClassVar[str]
 
+    @abstractmethod
     def describe(self, program: Program) -> dict[str, Any] | None:
         """Return what fields of `analyzers.run.Parallelism` say of it; None where the program does not use it.
 
@@ -25,3 +25,4 @@ class Strategy(Protocol):
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[None] | None:
         """Return where steps run without gradient synchronization; None where it cannot leave that out."""
+        return None

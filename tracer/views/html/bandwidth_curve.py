@@ -5,7 +5,7 @@ Both axes are logarithmic. Every figure is the report's or the calibration's; he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, log10
@@ -64,7 +64,7 @@ class CalibratedLine:
 
 @dataclass(frozen=True)
 class Tick:
-    """A line of the grid and its figure."""
+    """A line of a grid, or a place on an axis, and its figure."""
 
     at: float
     label: str
@@ -90,22 +90,9 @@ class CurvePicture:
     frame: Frame = FRAME
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Logarithms of values onto pixels."""
-
-    low: int
-    high: int
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        share = (log10(value) - self.low) / (self.high - self.low)
-        return round(self.start + share * (self.end - self.start), 1)
-
-    @property
-    def decades(self) -> range:
-        return range(self.low, self.high + 1)
+def axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """Return what puts values between two others onto pixels, to a tenth."""
+    return lambda value: round(start + (value - low) / (high - low) * (end - start), 1)
 
 
 def curve(report: Report, calibration: Calibration | None) -> CurvePicture | None:
@@ -119,41 +106,42 @@ def curve(report: Report, calibration: Calibration | None) -> CurvePicture | Non
     points = [(float(row.bytes or 1), row.busbw_gbps or 1.0) for row in rows]
     points += [(float(row.bytes), row.busbw_gbps) for row in calibrated]
     points += [(points[0][0], edge) for row in rows for edge in (row.busbw_low_gbps, row.busbw_high_gbps) if edge]
-    across = _axis([x for x, _ in points], FRAME.left, FRAME.right)
-    up = _axis([y for _, y in points], FRAME.bottom, FRAME.top)
+    across, sizes = _decades([x for x, _ in points], FRAME.left, FRAME.right)
+    up, rates = _decades([y for _, y in points], FRAME.bottom, FRAME.top)
     lines = []
     for (kind, group_size), group in groupby(
         sorted(calibrated, key=lambda row: (row.collective, row.group_size, row.bytes)),
         key=lambda row: (row.collective, row.group_size),
     ):
-        path = " ".join(f"{across(row.bytes)},{up(row.busbw_gbps)}" for row in group)
+        path = " ".join(f"{across(log10(row.bytes))},{up(log10(row.busbw_gbps))}" for row in group)
         lines.append(CalibratedLine(path, kind, f"{kind} between {group_size}, calibrated"))
     return CurvePicture(
         markers=[_marker(row, across, up) for row in rows],
         lines=lines,
-        across=[Tick(across(10.0**power), size(10**power)) for power in across.decades],
-        up=[Tick(up(10.0**power), f"{10.0**power:,g}") for power in up.decades],
+        across=[Tick(across(power), size(10**power)) for power in sizes],
+        up=[Tick(up(power), f"{10.0**power:,g}") for power in rates],
         series={kind: KindStyle(SERIES[at % len(SERIES)], SHAPES[at % len(SHAPES)]) for at, kind in enumerate(kinds)},
     )
 
 
-def _axis(values: Sequence[float], start: float, end: float) -> _Axis:
-    """Build an axis from the decade below the least value to that above the greatest."""
+def _decades(values: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], range]:
+    """Build an axis of logarithms, and its decades: from that below the least value to that above the greatest."""
     low = floor(log10(min(values)))
-    return _Axis(low, max(ceil(log10(max(values))), low + 1), start, end)
+    high = max(ceil(log10(max(values))), low + 1)
+    return axis(low, high, start, end), range(low, high + 1)
 
 
-def _marker(row: BandwidthRow, across: _Axis, up: _Axis) -> Marker:
+def _marker(row: BandwidthRow, across: Callable[[float], float], up: Callable[[float], float]) -> Marker:
     middle = row.busbw_gbps or 1.0
     text = f"{row.kind} between {row.group_size}, {size(row.bytes)}, {row.purpose}: {gbps(middle)} GB/s"
     text += f" ({gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}), {row.count} times"
     if row.calibrated_gbps is not None:
         text += f"; calibrated {gbps(row.calibrated_gbps)} GB/s"
     return Marker(
-        x=across(row.bytes or 1),
-        y=up(middle),
-        low=up(row.busbw_low_gbps or middle),
-        high=up(row.busbw_high_gbps or middle),
+        x=across(log10(row.bytes or 1)),
+        y=up(log10(middle)),
+        low=up(log10(row.busbw_low_gbps or middle)),
+        high=up(log10(row.busbw_high_gbps or middle)),
         kind=row.kind,
         words=text + ("; a bound" if row.bound else ""),
     )

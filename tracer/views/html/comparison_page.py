@@ -9,6 +9,7 @@ from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend, rounded_up
+from tracer.views.html.bandwidth_curve import Tick
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import changed_means, comparison_title, part_label, told_tables, untold, untold_table
 
@@ -44,16 +45,8 @@ class Fall:
 
 
 @dataclass(frozen=True)
-class Tick:
-    """A figure on an axis, at a share of its length, %."""
-
-    at: float
-    label: str
-
-
-@dataclass(frozen=True)
 class Waterfall:
-    """The way from A's step to B's."""
+    """The way from A's step to B's; ticks are at shares of its length, %."""
 
     rows: list[Fall]
     ticks: list[Tick]
@@ -98,7 +91,7 @@ def comparison_html(
         "bars": _bars(account) if account is not None else [],
         "fall": _waterfall(account) if account is not None else None,
         "steps": [_step_rows(name, step) for name, step in zip("AB", steps or (), strict=False)],
-        "step_ticks": _ticks(0, steps[0].cell_ns * len(_cells(steps)) / NS_PER_MS) if steps else [],
+        "step_ticks": _ticks(0, steps[0].cell_ns * len(steps[0].strips[0].communication) / NS_PER_MS) if steps else [],
         "parts": in_legend(CAUSE_PARTS),
         "comm": COMM,
         "has_comm": any(strip.communication.any() for step in steps or () for strip in step.strips),
@@ -160,17 +153,13 @@ def _waterfall(account: StepAccount) -> Waterfall:
     ]
     for part, before, after in zip(account.lines, edges, edges[1:], strict=False):
         start, length = place(min(before, after)), abs(place(after) - place(before))
-        label, figure = part_label(part.part), _signed_ms(part.difference_ns)
+        label, figure = part_label(part.part), f"{'-' if part.difference_ns < 0 else '+'}{ms(abs(part.difference_ns))}"
         words = f"{label}: {ms(part.a_ns)} in A, {ms(part.b_ns)} in B"
         rows.append(Fall(label, start, length, figure, LOOKS.get(part.part, "rest"), words))
     rows.append(
         Fall("B's step", place(account.b_span_ns), 0, ms(account.b_span_ns), "", "B's mean profiled step", True)
     )
     return Waterfall(rows, _ticks(low / NS_PER_MS, high / NS_PER_MS))
-
-
-def _signed_ms(ns: float) -> str:
-    return f"{'-' if ns < 0 else '+'}{ms(abs(ns))}"
 
 
 def _ticks(low_ms: float, high_ms: float) -> list[Tick]:
@@ -180,10 +169,6 @@ def _ticks(low_ms: float, high_ms: float) -> list[Tick]:
     first = -int(-low_ms // step)
     numbers = [step * number for number in range(first, first + MOST_TICKS) if low_ms <= step * number <= high_ms]
     return [Tick(round(100 * (number - low_ms) / span, 2), f"{number:g}") for number in numbers]
-
-
-def _cells(steps: Sequence[AlignedStep]) -> Float64:
-    return steps[0].strips[0].communication
 
 
 def _step_rows(name: str, step: AlignedStep) -> StepRows:

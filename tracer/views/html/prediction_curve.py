@@ -5,7 +5,7 @@ Caps are logarithmic; DDP's default, whose first bucket has another cap than the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, log2, log10
@@ -13,7 +13,7 @@ from math import ceil, floor, log2, log10
 from analyzers.prediction import Scenario, WhatIf
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import SERIES, rounded_up
-from tracer.views.html.bandwidth_curve import SHAPES, Frame, Tick
+from tracer.views.html.bandwidth_curve import SHAPES, Frame, Tick, axis
 from tracer.views.sections.results import cap, gpus
 
 FRAME = Frame(860, 300, left=62, right=710, top=18, bottom=260)
@@ -84,7 +84,8 @@ def capline(prediction: WhatIf) -> CapPicture:
     places, baseline = cap_places(prediction), prediction.baseline
     low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
     ends = [float(end) for scenario in prediction.of_settings for end in scenario.interval_ns]
-    up, ticks = _up([*ends, low_ns, high_ns, baseline.measured_step_ns])
+    least_ns, most_ns, marks = round_ticks([*ends, low_ns, high_ns, baseline.measured_step_ns])
+    up = axis(least_ns, most_ns, FRAME.bottom, FRAME.top)
     across = _scale(places.values(), FRAME.left + 20, FRAME.right - 20)
     lines = []
     for index, (number, scenarios) in enumerate(by_gpus(prediction)):
@@ -100,44 +101,25 @@ def capline(prediction: WhatIf) -> CapPicture:
             )
         )
     measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
-    measured_y = up.at(baseline.measured_step_ns)
+    measured_y = up(baseline.measured_step_ns)
     return CapPicture(
         lines=lines,
         across=[Tick(across[position], cap(size).removesuffix(" MB")) for size, position in places.items()],
-        up=ticks,
-        noise=(up.at(high_ns), round(up.at(low_ns) - up.at(high_ns), 1)),
+        up=[Tick(up(ns), label) for ns, label in marks],
+        noise=(up(high_ns), round(up(low_ns) - up(high_ns), 1)),
         noise_words=f"as long as under its own settings, to within {ms(prediction.uncertainty_ns)}",
         measured=CapPoint(across[places[baseline.bucket_mb]], measured_y, False, measured, measured_y, measured_y),
     )
 
 
-def _point(scenario: Scenario, x: float, up: _Up) -> CapPoint:
+def _point(scenario: Scenario, x: float, up: Callable[[float], float]) -> CapPoint:
     low_ns, high_ns = scenario.interval_ns
     text = f"{cap(scenario.bucket_mb)} on {gpus(scenario.gpus)}: {ms(scenario.predicted_step_ns)}"
     within = f", nine in ten {ms(low_ns)} to {ms(high_ns)}"
     exposed = f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
     words = text + within + exposed + (f"; ? {scenario.why}" if scenario.why else "")
-    y = up.at(scenario.predicted_step_ns)
-    return CapPoint(round(x, 1), y, not scenario.reliable, words, up.at(high_ns), up.at(low_ns))
-
-
-@dataclass(frozen=True)
-class _Up:
-    """Times onto pixels."""
-
-    low_ns: float
-    high_ns: float
-
-    def at(self, ns: float) -> float:
-        share = (ns - self.low_ns) / (self.high_ns - self.low_ns)
-        return round(FRAME.bottom - share * (FRAME.bottom - FRAME.top), 1)
-
-
-def _up(values_ns: Sequence[float]) -> tuple[_Up, list[Tick]]:
-    """Build the upward axis, and its ticks at round figures."""
-    low_ns, high_ns, marks = round_ticks(values_ns)
-    up = _Up(low_ns, high_ns)
-    return up, [Tick(up.at(ns), label) for ns, label in marks]
+    y = up(scenario.predicted_step_ns)
+    return CapPoint(round(x, 1), y, not scenario.reliable, words, up(high_ns), up(low_ns))
 
 
 def round_ticks(values_ns: Sequence[float]) -> tuple[float, float, list[tuple[float, str]]]:

@@ -12,7 +12,7 @@ from textwrap import shorten
 
 from analyzers.prediction import Scenario, WhatIf
 from analyzers.units import ms
-from tracer.views.html.bandwidth_curve import Frame, Tick
+from tracer.views.html.bandwidth_curve import Frame, Tick, axis
 from tracer.views.html.prediction_curve import round_ticks
 from tracer.views.sections.results import row_words, rows_besides_caps
 
@@ -56,10 +56,7 @@ def row_picture(prediction: WhatIf) -> RowPicture | None:
     frame = Frame(WIDTH, bottom + FOOT, left=LEFT, right=RIGHT, top=TOP, bottom=bottom)
     measured_ns = prediction.baseline.measured_step_ns
     low_ns, high_ns, marks = round_ticks([measured_ns, *_ends(scenarios)])
-
-    def across(ns: float) -> float:
-        return round(LEFT + (ns - low_ns) / (high_ns - low_ns) * (RIGHT - LEFT), 1)
-
+    across = axis(low_ns, high_ns, LEFT, RIGHT)
     return RowPicture(
         rows=[
             PredictedRow(

@@ -10,17 +10,17 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from analyzers.collectives import UnmatchedRow
 from analyzers.json_documents import compact
+from analyzers.lazy_fields import evaluated, replaced
 from analyzers.paths import read_text
 from analyzers.prediction import WhatIf
 from analyzers.reporting import Lanes, Report
 from analyzers.run import Calibration
-from analyzers.sections import computed, replaced
 from analyzers.units import ms
 from tracer.views import (
     CAUSE_PARTS,
@@ -31,6 +31,7 @@ from tracer.views import (
     Heading,
     Place,
     Section,
+    Table,
     TitledTable,
     count,
     field,
@@ -45,7 +46,6 @@ from tracer.views.html.report_outline import outline
 from tracer.views.html.report_top import top
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
-from tracer.views.html.titled_tables import titled
 from tracer.views.sections import (
     advice_section,
     by_bucket,
@@ -111,7 +111,7 @@ def report_html(
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
         "names": _packed(drawn.names) if drawn else "",
         "states": _markup(_states()),
-        "packed": _packed(compact(computed(inside))),
+        "packed": _packed(compact(evaluated(inside))),
         "is_whole": inside is report,
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "top": top(report),
@@ -140,7 +140,7 @@ def _script(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictionSection:
     """The section of predictions: what to choose, the run's own settings, tables, and pictures."""
 
     why: str
@@ -153,8 +153,8 @@ class Predicted:
     rows: RowPicture | None
 
 
-def _predicted(prediction: WhatIf) -> Predicted:
-    return Predicted(
+def _predicted(prediction: WhatIf) -> PredictionSection:
+    return PredictionSection(
         why=sentence(prediction.headline),
         own=titled(own(prediction)),
         scenarios=titled(scenarios(prediction)),
@@ -190,21 +190,9 @@ def _of_ranks(report: Report, ranks: Collection[int]) -> Report:
     return replaced(report, **rows, collectives=collectives, idle=idle)
 
 
-def _no_advice(report: Report) -> Section:
-    return [] if report.summary.advice else advice_section(report)
-
-
 def _about(report: Report) -> Section:
     run = report.run
     return [*controls(run), *loader(report), *true_cost(report), *epochs(run), *memory(run)]
-
-
-def _windows(report: Report) -> Section:
-    return by_step(replaced(report, windows=report.windows[:MOST_ROWS]))
-
-
-def _bandwidths(report: Report) -> Section:
-    return communication_section(report, most=len(report.summary.communication))
 
 
 def _collectives(report: Report) -> Section:
@@ -224,13 +212,13 @@ def _drawings(section: Section) -> list[str]:
 
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
-    "advice": _no_advice,
+    "advice": lambda report: [] if report.summary.advice else advice_section(report),
     "ranks": lambda report: by_rank(report, MOST_ROWS_OF_RANKS),
     "representative": representative,
     "idle": idle_section,
-    "windows": _windows,
+    "windows": lambda report: by_step(replaced(report, windows=report.windows[:MOST_ROWS])),
     "groups": lambda report: by_group(report) if len(report.summary.groups) > 1 else [],
-    "communication": _bandwidths,
+    "communication": lambda report: communication_section(report, most=len(report.summary.communication)),
     "collectives": _collectives,
     "waiting": lambda report: waiting(report, most=MOST_ROWS),
     "buckets": lambda report: by_bucket(report),
@@ -336,3 +324,31 @@ def _hash(script: str) -> str:
 def _packed(data: bytes) -> object:
     """Compress to gzip in base64, which no tag can end; the same for the same report."""
     return _markup(base64.b64encode(gzip.compress(data, 9, mtime=0)).decode("ascii"))
+
+
+def error_html(title: str, reason: str) -> str:
+    """Build a page that says why there is no other."""
+    return filled("error.html", {"title": title, "reason": reason, "warnings": [], "tables": []})
+
+
+def titled(section: Section) -> list[TitledTable]:
+    """Return a section's tables: each heading begins one; prose goes below it wherever the section has it.
+
+    Drawings are left out: a page has its own.
+    """
+    tables: list[TitledTable] = []
+    for block in section:
+        if isinstance(block, Heading):
+            tables.append(_empty(block.words))
+            continue
+        last = tables.pop() if tables else _empty("")
+        if isinstance(block, Table):
+            last = replace(last, table=block)
+        elif not isinstance(block, Drawing):
+            last = replace(last, notes=[*last.notes, block.words])
+        tables.append(last)
+    return tables
+
+
+def _empty(title: str) -> TitledTable:
+    return TitledTable("", title, Table((), ()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +18,9 @@ from tracer.views import Theme, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 # 10 inches at 160 dots: sharp, and still read where a page shows it 1000 pixels wide.
 WIDTH_IN, DPI = 10.0, 160
@@ -223,7 +225,7 @@ def ramp(theme: Theme, position: float) -> tuple[float, float, float, float]:
 
 def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
     """Space doublings equally, with a tick at each value that was swept."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import FixedLocator, LogLocator
 
     if not swept:
         axis.set_xticks([])
@@ -231,13 +233,19 @@ def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
         return
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2 if panel.doublings else 10)
-    axis.xaxis.set_major_locator(FixedLocator(swept))
-    axis.yaxis.set_major_locator(LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5)))
-    for dimension in (axis.xaxis, axis.yaxis):
-        dimension.set_major_formatter(FuncFormatter(_number))
-        dimension.set_minor_locator(NullLocator())
+    write_ticks(axis.xaxis, FixedLocator(swept), _number)
+    write_ticks(axis.yaxis, LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5)), _number)
     axis.margins(x=0.08, y=0.12)
 
 
-def _number(value: float, _: object = None) -> str:
+def write_ticks(dimension: Axis, locator: Locator, written: Callable[[float], str]) -> None:
+    """Put ticks where a locator has them and nowhere between, each with its figure."""
+    from matplotlib.ticker import NullLocator
+
+    dimension.set_major_locator(locator)
+    dimension.set_major_formatter(lambda value, _: written(value))
+    dimension.set_minor_locator(NullLocator())
+
+
+def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"

@@ -13,7 +13,7 @@ from analyzers.prediction import Scenario, WhatIf, scale_out
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import LIGHT, Theme
 from tracer.views.html import by_gpus, cap_places
-from tracer.views.plots.axes import MARKERS, places, ramp, saved, style
+from tracer.views.plots.axes import MARKERS, places, ramp, saved, style, write_ticks
 from tracer.views.plots.layout import TEXT_PT, Entry, Sheet, framed
 from tracer.views.sections.results import (
     cap,
@@ -178,6 +178,8 @@ def _step_ms(scenario: Scenario) -> float:
 
 def _draw_efficiency(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
     """Draw the best cap's efficiency on each number of GPUs."""
+    from matplotlib.ticker import FixedLocator
+
     out = scale_out(prediction)
     rows = [] if out is None else [row for row in out.rows if row.efficiency is not None]
     shares = [100 * (row.efficiency or 0.0) for row in rows]
@@ -185,16 +187,8 @@ def _draw_efficiency(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping
     axis.plot([row.gpus for row in rows], shares, color=theme.faint, linewidth=1.2)
     for row, share in zip(rows, shares, strict=True):
         _draw_point(axis, row.gpus, share, row.reliable, looks[row.gpus], theme)
-    _gpu_ticks(axis, [row.gpus for row in rows])
+    write_ticks(axis.xaxis, FixedLocator([row.gpus for row in rows]), lambda value: f"{value:,.0f}")
     axis.set_xlabel("GPUs, the batch of each as it was")
     axis.set_ylabel("efficiency under the best cap, %")
     air = max(AIR * (100 - min(shares, default=0)), LEAST_AIR)
     axis.set_ylim(min(shares, default=0) - air, 100 + air)
-
-
-def _gpu_ticks(axis: Axes, numbers: Sequence[int]) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    axis.xaxis.set_major_locator(FixedLocator(list(map(float, numbers))))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axis.xaxis.set_minor_locator(NullLocator())

@@ -29,7 +29,7 @@ from tracer.views import (
     in_legend,
     size,
 )
-from tracer.views.plots.axes import DASHED, ramp
+from tracer.views.plots.axes import DASHED, ramp, write_ticks
 from tracer.views.plots.layout import (
     COLUMN_IN,
     MARGIN_PT,
@@ -408,7 +408,7 @@ def _bandwidth_notes(report: Report, measured: Sequence[CollectiveRow], has_curv
 
 
 def _logarithmic(axis: Axes) -> None:
-    from matplotlib.ticker import LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator
 
     axis.set_xscale("log")
     axis.set_yscale("log")
@@ -418,9 +418,7 @@ def _logarithmic(axis: Axes) -> None:
         dimension.axes.set(
             **{f"{dimension.axis_name}lim": (10 ** floor(log10(low) - 0.02), 10 ** ceil(log10(high) + 0.02))}
         )
-        dimension.set_major_locator(LogLocator(numticks=7))
-        dimension.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(lambda value, _: size(round(value)))
-    axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    write_ticks(axis.xaxis, LogLocator(numticks=7), lambda value: size(round(value)))
+    write_ticks(axis.yaxis, LogLocator(numticks=7), lambda value: f"{value:,g}")
     axis.set_xlabel("message size")
     axis.set_ylabel("busbw, GB/s")

@@ -216,10 +216,6 @@ def _gpus(number: int) -> str:
     return f"{number} GPU" + "s" * (number > 1)
 
 
-def _label(cell: CellRow) -> str:
-    return f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch:,}"
-
-
 def _shares(study: Scaling, theme: Theme) -> Figure | None:
     """Draw what steps are made of, as measured: a bar per cell, whose parts add up to its windows' time."""
     fields = [part.field for part in SPLIT_PARTS]
@@ -245,7 +241,7 @@ def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
     """Return a figure with a line for each cell, the first on top."""
     figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
     axis = figure.subplots()
-    axis.set_yticks(range(len(cells)), [_label(cell) for cell in cells])
+    axis.set_yticks(range(len(cells)), [f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch:,}" for cell in cells])
     axis.set_ylim(len(cells) - 0.5, -0.5)
     axis.grid(False, axis="y")
     return figure, axis

@@ -50,7 +50,7 @@ def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
     rows = report.summary.communication
     if not rows:
         return _unmatched(report, most)
-    shown = sorted(rows, key=_total_ns, reverse=True)[:most]
+    shown = sorted(rows, key=lambda row: row.count * ((row.transfer_ns or 0) + (row.wait_ns or 0)), reverse=True)[:most]
     left_out = len(rows) - len(shown)
     fewer = f"and {left_out} more kinds and sizes, which take less time: --by collective, --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
@@ -145,10 +145,6 @@ def _twins(rows: Sequence[BandwidthRow]) -> dict[str, str]:
     groups = {(row.group_name, tuple(row.group)) for row in rows if row.group_name and row.kind != "send_recv"}
     members = Counter(ranks for _, ranks in groups)
     return {name: f" (group {name})" for name, ranks in groups if members[ranks] > 1}
-
-
-def _total_ns(row: BandwidthRow) -> float:
-    return row.count * ((row.transfer_ns or 0) + (row.wait_ns or 0))
 
 
 AT_MOST, AT_LEAST = "\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}"

@@ -83,10 +83,6 @@ def _rank_view(report: Report, width: int | None) -> list[Section]:
     ]
 
 
-def _step_view(report: Report, width: int | None) -> list[Section]:
-    return [by_step(report), *_exchange(report), representative(report), loader(report)]
-
-
 def _exchange(report: Report) -> list[Section]:
     return [groups_section(report), communication_section(report), waiting(report)]
 
@@ -94,7 +90,7 @@ def _exchange(report: Report) -> list[Section]:
 # What each way of looking at a run shows, between its title and its controls.
 _VIEWS: dict[By, Callable[[Report, int | None], list[Section]]] = {
     "rank": _rank_view,
-    "step": _step_view,
+    "step": lambda report, width: [by_step(report), *_exchange(report), representative(report), loader(report)],
     "collective": lambda report, width: [by_collective(report), representative(report)],
     "group": lambda report, width: [by_group(report), timeline(report, width)],
     "bucket": lambda report, width: [by_bucket(report, width), timeline(report, width)],

@@ -66,7 +66,7 @@ def _pipeline(report: Report, one: PipelineSummary, width: int | None) -> Sectio
 
 
 _STAGE: Sequence[Field[PipelineStage]] = (
-    Field("stage", cell=lambda stage: _number(stage.stage)),
+    Field("stage", cell=lambda stage: "-" if stage.stage is None else str(stage.stage)),
     Field("rank", cell=lambda stage: str(stage.rank)),
     field("forward_ns", "forward", "Compute of all forwards of this stage."),
     field("backward_ns", "backward", "Compute of all backwards of this stage."),
@@ -79,10 +79,6 @@ _STAGE: Sequence[Field[PipelineStage]] = (
     field("imbalance_ns", "unequal\nstages", "What unequal durations add to the bubble."),
     field("rest_ns", "rest", "What messages and the CPU add to the bubble."),
 )
-
-
-def _number(stage: int | None) -> str:
-    return "-" if stage is None else str(stage)
 
 
 def _slowest(one: PipelineSummary) -> Section:

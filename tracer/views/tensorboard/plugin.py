@@ -27,7 +27,7 @@ from analyzers.rank import summarize
 from analyzers.ranks import MANY
 from analyzers.reporting import drawn_ranks, lanes, report
 from analyzers.run import find
-from tracer.reading import ListedRun, Readers, leads_out, listed, read_lanes, read_run
+from tracer.reading import ListedRun, Readers, leads_out, list_runs, read_lanes, read_run
 from tracer.serving import names_this_machine
 from tracer.views import DARK, LIGHT, plain
 from tracer.views.html import error_html, report_html, scaling_html, scripts_policy
@@ -100,7 +100,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
         with self._list_lock:
             listed_at, by_key = self._listing
             if time.monotonic() - listed_at >= FRESH_S:
-                runs = islice(listed(self._root), MOST_RUNS) if self._root is not None else ()
+                runs = islice(list_runs(self._root), MOST_RUNS) if self._root is not None else ()
                 by_key = {run.key: run for run in runs}
                 self._listing = time.monotonic(), by_key
             return by_key

@@ -35,6 +35,6 @@ class DdpStrategy(WorkloadStrategy):
         return wrapped
 
     def synchronized_at_last(self, model: nn.Module, number: int, count: int) -> AbstractContextManager[None]:
-        """Return DDP's no_sync, but for the last micro-batch."""
+        """Return DDP's no_sync, but for the last microbatch."""
         assert isinstance(model, DistributedDataParallel)
         return model.no_sync() if number < count else nullcontext()

@@ -29,7 +29,7 @@ class FsdpStrategy(WorkloadStrategy):
         return model
 
     def synchronized_at_last(self, model: nn.Module, number: int, count: int) -> AbstractContextManager[None]:
-        """Tell FSDP whether this micro-batch's backward reduces gradients."""
+        """Tell FSDP whether this microbatch's backward reduces gradients."""
         assert isinstance(model, FSDPModule)
         if count > 1:
             model.set_requires_gradient_sync(number == count)

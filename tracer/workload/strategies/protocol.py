@@ -26,5 +26,5 @@ class WorkloadStrategy(ABC):
         """Return the model as it is trained."""
 
     def synchronized_at_last(self, model: nn.Module, number: int, count: int) -> AbstractContextManager[None]:
-        """Return where micro-batch `number` of `count` runs, from 1: gradients are synchronized with the last."""
+        """Return where microbatch `number` of `count` runs, from 1: gradients are synchronized with the last."""
         return nullcontext()

@@ -130,12 +130,12 @@ def _sharded(report: Report) -> Section:
 
     groups = [
         [
-            _Calls(module, [comm for comm, _ in of_module])
+            _LayerCalls(module, [comm for comm, _ in of_module])
             for module, of_module in groupby(group, key=lambda item: item[1])
         ]
         for _, group in groupby(sorted(calls, key=key), key=lambda item: key(item)[:2])
     ]
-    fields: Sequence[Field[_Calls]] = (
+    fields: Sequence[Field[_LayerCalls]] = (
         *_MODULE_FIELDS,
         Field(
             "prefetched",
@@ -152,14 +152,14 @@ def _sharded(report: Report) -> Section:
     return [Heading(title), table(fields, *groups, place=_place, subject=_MODULE)]
 
 
-class _Calls(NamedTuple):
+class _LayerCalls(NamedTuple):
     """A module's collectives of one kind and pass, or its packing; no module where it is not known."""
 
     module: str | None
     calls: Sequence[Any]
 
 
-_MODULE_FIELDS: Sequence[Field[_Calls]] = (
+_MODULE_FIELDS: Sequence[Field[_LayerCalls]] = (
     Field("kind", True, cell=lambda one: one.calls[0].kind),
     Field("pass", True, help=HELP["direction"], cell=lambda one: one.calls[0].direction),
     Field("module", True, cell=lambda one: one.module or "-"),
@@ -167,11 +167,11 @@ _MODULE_FIELDS: Sequence[Field[_Calls]] = (
 _MODULE = 2
 
 
-def _place(one: _Calls) -> Place | None:
+def _place(one: _LayerCalls) -> Place | None:
     return None if one.module is None else Place(layer=one.module)
 
 
-def _median_call(one: _Calls, name: str) -> float | None:
+def _median_call(one: _LayerCalls, name: str) -> float | None:
     """Return the median of a figure over calls, from those that know it."""
     known = [value for call in one.calls if (value := getattr(call, name)) is not None]
     return float(np.median(known)) if known else None
@@ -222,7 +222,7 @@ def _causes(report: Report) -> Section:
     ordered = sorted(rows, key=key)
     windows = len({(row.rank, row.device, row.step) for row in rows})
     groups = [
-        [_Calls(module, list(calls)) for module, calls in groupby(group, key=lambda row: row.module)]
+        [_LayerCalls(module, list(calls)) for module, calls in groupby(group, key=lambda row: row.module)]
         for _, group in groupby(ordered, key=lambda row: (row.kind, row.direction))
     ]
     fields = [*_MODULE_FIELDS, *_means((("exposed_ns", "exposed", ""), *_CAUSES), rows, windows)]
@@ -233,10 +233,10 @@ def _causes(report: Report) -> Section:
     ]
 
 
-def _means(figures: Iterable[tuple[str, str, str]], rows: Sequence[object], windows: int) -> list[Field[_Calls]]:
+def _means(figures: Iterable[tuple[str, str, str]], rows: Sequence[object], windows: int) -> list[Field[_LayerCalls]]:
     """Build the columns of means over windows of what calls add up to: figures that any row has."""
 
-    def mean(one: _Calls, name: str) -> float:
+    def mean(one: _LayerCalls, name: str) -> float:
         total: int = sum(getattr(call, name) for call in one.calls)
         return total / windows
 
@@ -253,7 +253,7 @@ def _packed(report: Report) -> Section:
     if not by_module:
         return []
     windows = len({(row.rank, row.device, row.step) for row in report.sharded.modules})
-    fields: Sequence[Field[_Calls]] = (
+    fields: Sequence[Field[_LayerCalls]] = (
         _MODULE_FIELDS[_MODULE],
         Field(
             "resharded after forward",
@@ -263,7 +263,7 @@ def _packed(report: Report) -> Section:
         ),
         *_means(_PACKED, report.sharded.modules, windows),
     )
-    lines = [_Calls(module, rows) for module, rows in by_module.items()]
+    lines = [_LayerCalls(module, rows) for module, rows in by_module.items()]
     return [Heading("Packing for sharded modules: means over windows, ms"), table(fields, lines)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from analyzers.comparison import REST, Comparison, SweepComparison
+from analyzers.texts import AND_MORE, listed
 from analyzers.units import percent
 from tracer.views import (
     COMPUTE,
@@ -36,7 +37,6 @@ from tracer.views.sections.results.comparison_tables import (
     figures_table,
     first_rows,
     marked_rows,
-    shortened,
     signed_figure,
 )
 
@@ -173,7 +173,7 @@ def _changed_otherwise(comparison: Comparison, most: int) -> Section:
 
 def _settings(comparison: Comparison) -> list[str]:
     changed = [f"{each.what} {each.a or 'unknown'} -> {each.b or 'unknown'}" for each in comparison.different]
-    return [f"Settings that differ: {shortened(changed, FEW)}."] if changed else []
+    return [f"Settings that differ: {listed(changed, FEW, AND_MORE)}."] if changed else []
 
 
 def untold(comparison: Comparison) -> str:

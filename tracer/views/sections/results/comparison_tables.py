@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from analyzers.comparison import CellChange, Change, Comparison, SweepComparison
+from analyzers.texts import AND_MORE, listed
 from analyzers.units import between_ms, relative_change
 from tracer.views import (
     COMM,
@@ -199,13 +200,8 @@ def _apart(rows: Sequence[Row]) -> list[str]:
     named = [f"{' '.join(filter(None, (row.of, _label(row))))} {relative(row.change)}" for row in apart]
     return [
         "Too few steps to tell, though every step of one run lies beyond all of the other's: "
-        f"{count(len(apart), 'figure')}, {shortened(named)}."
+        f"{count(len(apart), 'figure')}, {listed(named, NAMED, AND_MORE)}."
     ]
-
-
-def shortened(names: Sequence[str], most: int = NAMED) -> str:
-    """Join the first names, and say how many more there are."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _label(row: Row) -> str:
@@ -248,7 +244,7 @@ def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
         return []
     figures = [(row, row.change.a if row.change.b is None else row.change.b) for row in reversed(first.values())]
     named = [f"{row.of} ({_label(row)} {figure(row.measure, value)})" for row, value in figures]
-    return [f"Only in {name}: {shortened(named)}."]
+    return [f"Only in {name}: {listed(named, NAMED, AND_MORE)}."]
 
 
 def first_rows(rows: Sequence[Row], most: int | None) -> list[Row]:

@@ -54,7 +54,7 @@ def _section(table: Figures, top: int, wide: bool) -> Section:
         for row in shown
     ]
     columns = [
-        Column(_head(name, unit), is_text=name in _TEXTS, wide=name in _WIDE)
+        Column(f"{name.removesuffix(_NS)} {unit}".strip().replace("_", " "), is_text=name in _TEXTS, wide=name in _WIDE)
         for name, unit in zip(table.columns, units, strict=True)
     ]
     return TitledTable(table.name, table.title, Table(columns, [rows]), notes if rows else ["none"]).blocks
@@ -68,10 +68,6 @@ def _units(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
         unit = "us" if max(sizes, default=0) < NS_PER_MS else "ms"
         units[name] = "" if not name.endswith(_NS) else units.get(_ALIKE.get(name, ""), unit)
     return list(units.values())
-
-
-def _head(name: str, unit: str) -> str:
-    return f"{name.removesuffix(_NS)} {unit}".strip().replace("_", " ")
 
 
 def _cell(unit: str, name: str, value: Cell, wide: bool = True) -> str:

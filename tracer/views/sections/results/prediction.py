@@ -17,7 +17,7 @@ from analyzers.prediction import (
     doubts,
     is_own,
     known_within,
-    micro_batches,
+    microbatches,
     scale_out,
 )
 from analyzers.units import ms, percent, rounded_percent
@@ -110,7 +110,7 @@ def what_changes(scenario: Scenario) -> str:
         who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
         return WITHOUT_LATENESS[scenario.cause].format(who=who)
     if scenario.grad_accumulation is not None:
-        return f"{micro_batches(scenario.grad_accumulation)} a step, synchronized once"
+        return f"{microbatches(scenario.grad_accumulation)} a step, synchronized once"
     if not scenario.host_time:
         return "the step as one CUDA graph"
     return f"launches in {rounded_percent(scenario.host_time)} of the CPU's time"

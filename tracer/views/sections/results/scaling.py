@@ -230,7 +230,7 @@ def _subtraction(study: Scaling) -> TitledTable:
 
 
 CAVEAT = (
-    "Subtraction counts whatever else changed with the devices (packing, contention, a busier host, noise) as "
+    "Subtraction counts whatever else changed with the devices (packing, contention, a busier CPU, noise) as "
     "communication; T is timed without the profiler (unless marked p), exposed communication under it, the mean over "
     "windows."
 )
@@ -294,7 +294,7 @@ def _epochs(study: Scaling) -> TitledTable:
     rows = [
         [
             *(*_place(cell), str(epoch.epoch), _seconds(epoch.time_ns) + (" w" if epoch is cell.epochs[0] else "")),
-            *(_figure(epoch.loss), percent(epoch.accuracy), f"{epoch.learning_rate:g}"),
+            *("-" if epoch.loss is None else f"{epoch.loss:.4f}", percent(epoch.accuracy), f"{epoch.learning_rate:g}"),
         ]
         for cell in study.cells
         for epoch in cell.epochs
@@ -342,10 +342,6 @@ def _reasons(whys: Sequence[tuple[str, str | None]]) -> list[str]:
 
 def _factor(value: float) -> str:
     return f"x{value:.2f}"
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
 
 
 def _seconds(ns: float | None) -> str:

@@ -1,6 +1,6 @@
 """Documents whose fields are computed when they are first asked for.
 
-report = Report(summary=summary, windows=later(build_windows))      nothing is built
+report = Report(summary=summary, windows=lazy(build_windows))      nothing is built
 report.windows                                                      built, and kept
 """
 
@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 Value = TypeVar("Value")
-Document = TypeVar("Document", bound="Sectioned")
+Document = TypeVar("Document", bound="LazyStruct")
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
-class _Later:
+class _Lazy:
     """A field's value that is still to be computed."""
 
     def __init__(self, compute: Callable[[], Any]) -> None:
         self.compute = compute
 
 
-def later(compute: Callable[[], Value]) -> Value:
+def lazy(compute: Callable[[], Value]) -> Value:
     """Return what stands for a field's value in the document's call, until somebody asks for it."""
-    value: Any = _Later(compute)
+    value: Any = _Lazy(compute)
     return value  # type: ignore[no-any-return]
 
 
-class Sectioned(msgspec.Struct, frozen=True, dict=True):
-    """A struct whose fields may be given as `later(...)`; written as JSON once `computed`."""
+class LazyStruct(msgspec.Struct, frozen=True, dict=True):
+    """A struct whose fields may be given as `lazy(...)`; written as JSON once `evaluated`."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, _Later):
+            if isinstance(value, _Lazy):
                 self.__dict__[name] = value
                 # An empty slot leads to __getattr__; to JSON, which would write what is not computed, it is an error.
                 getattr(type(self), name).__delete__(self)
@@ -70,15 +70,15 @@ class Sectioned(msgspec.Struct, frozen=True, dict=True):
 
 def replaced(document: Struct, **changes: Any) -> Struct:
     """Return the same struct with other fields; what is not computed yet is not for that."""
-    waiting = document.__dict__ if isinstance(document, Sectioned) else {}
+    waiting = document.__dict__ if isinstance(document, LazyStruct) else {}
     kept = {name: waiting[name] if name in waiting else getattr(document, name) for name in document.__struct_fields__}
     return type(document)(**(kept | changes))
 
 
-def computed(document: Document) -> Document:
+def evaluated(document: Document) -> Document:
     """Return the document once all its fields are computed, those of documents in it too."""
     for name in document.__struct_fields__:
         value = getattr(document, name)
-        if isinstance(value, Sectioned):
-            computed(value)
+        if isinstance(value, LazyStruct):
+            evaluated(value)
     return document
