@@ -36,7 +36,8 @@ class Breakdown(Columns):
     """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
 
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
-    on its first row. `unmarked` windows are whole traces, in which no step is marked.
+    on its first row. `unmarked` windows are whole traces, in which no step is marked. A window that `ends_cycle` lacks
+    its host's part: it ends with its last device event.
     """
 
     rank: Int64
@@ -53,6 +54,7 @@ class Breakdown(Columns):
     idle_ns: Int64
     outside_ns: Int64
     unmarked: NDArray[np.bool_]
+    ends_cycle: NDArray[np.bool_]
 
     __repr__ = brief
 
@@ -113,6 +115,7 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
         idle_ns=span_ns - inside(compute | comm | copy),
         outside_ns=outside_ns,
         unmarked=np.full(count, tiles.unmarked),
+        ends_cycle=np.arange(count) == count - 1,
     )
 
 
