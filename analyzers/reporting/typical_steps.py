@@ -14,11 +14,11 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import Breakdown
 from analyzers.run import Control
 from analyzers.statistics import TENTH, even_distance, odd_steps
-from analyzers.step_parts import PARTS
+from analyzers.step_parts import IDLE, PARTS
 from analyzers.units import ms
 
 
@@ -136,6 +136,9 @@ def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> OddStep
     most = max(more_ns, key=lambda part: more_ns[part])
     whole_ns = _excess(rows.span_ns, longest, same)
     why = f"{ms(whole_ns)} longer than the typical step, most of it ({ms(more_ns[most])}) {most.words}"
+    pause_in = int(rows.pause_in[longest])
+    if most is IDLE and pause_in not in (step, UNKNOWN):
+        why = f"{why} (on the CPU in ProfilerStep#{pause_in})"
     return OddStep(step, int(rows.span_ns[longest]), why)
 
 

@@ -122,6 +122,7 @@ def drawn_rows(spans: dict[int, Sequence[int]], first: Sequence[int] = ()) -> Br
                 outside_ns=none,
                 unmarked=none > 0,
                 ends_cycle=np.arange(count) == count - 1,
+                pause_in=none - 1,
             )
         )
     return Breakdown.joined(ranks)
@@ -238,6 +239,17 @@ def test_steps_are_told_apart_as_by_brute_force(spans, first, unprofiled):
     assert [(window.rank, window.step) in counted for window in windows] == found.windows.tolist()
     distances = {after - before for before, after in pairwise(odd)}
     assert found.steps.every == (distances.pop() if len(distances) == 1 else None)
+
+
+def test_a_pause_is_in_the_step_whose_mark_holds_it():
+    """Step 3's host reads a file before it launches: window 2 is long, and the pause is step 3's."""
+    before = told({"step": "111222333333333444555", "compute": "a..b........c..d..e.."})
+    (odd,) = before.summary.steps.odd
+    assert (odd.step, odd.span_ns) == (2, 9)
+    assert odd.why.endswith("idle time (on the CPU in ProfilerStep#3)")
+    behind = told({"step": "111222222222333444555", "compute": "a..b........c..d..e.."})
+    (odd,) = behind.summary.steps.odd
+    assert (odd.step, odd.why.endswith("idle time")) == (2, True)
 
 
 def test_what_an_odd_step_is_longer_by_is_told_by_its_part():
