@@ -125,6 +125,10 @@ class Code(StrEnum):
         "give a repeating annotation as `--steps`, if there is one",
     )
     ACTIVITY_OUTSIDE_STEPS = _note("activity_outside_steps", "device activity lies outside of the profiled steps")
+    PROFILE_START_LEFT_OUT = _note(
+        "profile_start_left_out",
+        "the profile's start makes its first step longer, which no step without the profiler is",
+    )
     CONTENTION_IS_NULL = _note("contention_is_null", "too little is known of what compute loses beside communication")
     CONTENTION_IS_ESTIMATED = _note(
         "contention_is_estimated", "the window without synchronization fits the full one badly"

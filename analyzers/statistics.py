@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Float64, Int64
+from analyzers.arrays import Float64, Int64, Mask
 
 # What is less than this share is not worth a line: of a step no advice and no outlier, of a figure no change.
 LEAST_SHARE = 0.01
@@ -107,6 +107,36 @@ def quartiles(values: NDArray[Any]) -> tuple[float, float, float]:
 def row_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
     """Return attributes of rows as columns, float64, NaN for None."""
     return {name: np.array([getattr(row, name) for row in rows], dtype=np.float64) for name in names}
+
+
+# A step is odd from so many times the median of the shorter ones on, these being at least half of all.
+ODD = 1.5
+# Of so many steps it is also odd above the median of the others by its tenth and by so many times their scatter.
+ENOUGH_STEPS, TENTH, SCATTERS = 8, 10, 5
+FEWEST_STEPS = 3
+
+
+def odd_steps(lengths: Float64) -> Mask:
+    """Tell which of several steps are odd, by their lengths: docs/measuring.md, Typical and odd steps."""
+    if len(lengths) < FEWEST_STEPS:
+        return np.zeros(len(lengths), dtype=bool)
+    ordered = np.sort(lengths)
+    shorter = np.searchsorted(ordered, ordered, side="left")
+    median_of_shorter = (ordered[(shorter - 1) // 2] + ordered[shorter // 2]) / 2
+    is_odd = (2 * shorter >= len(ordered)) & (ordered >= ODD * median_of_shorter)
+    left = ordered[: np.argmax(is_odd)] if is_odd.any() else ordered
+    if len(lengths) >= ENOUGH_STEPS:
+        median = np.median(left)
+        scatter = np.median(np.abs(left - median))
+        left = left[(left - median <= median / TENTH) | (left - median <= SCATTERS * scatter)]
+    odd: Mask = lengths > left[-1]
+    return odd
+
+
+def even_distance(numbers: Sequence[int]) -> int | None:
+    """Return how far apart steps are, where all are equally far; None of fewer than two, and where they are not."""
+    distances = set(np.diff(np.sort(np.asarray(numbers, dtype=np.int64))).tolist())
+    return distances.pop() if len(distances) == 1 else None
 
 
 Limits = tuple[float, float]

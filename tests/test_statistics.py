@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.statistics import _draws, _medians, _student, difference, is_told_apart, median_interval
+from analyzers.statistics import (
+    _draws,
+    _medians,
+    _student,
+    difference,
+    even_distance,
+    is_told_apart,
+    median_interval,
+    odd_steps,
+)
+from tests.support import typical_steps
 from tests.support.tiers import cases, thirds
 
 STEPS = st.lists(st.floats(1, 1000), min_size=1, max_size=9)
@@ -106,3 +116,44 @@ def test_a_difference_holds_nothing_only_where_intervals_overlap():
 @pytest.mark.parametrize(("freedom", "t"), [(1, 12.706), (10, 2.228), (11, 2.201), (30, 2.042), (100, 1.984)])
 def test_students_t_is_that_of_the_tables(freedom, t):
     assert _student(freedom) == pytest.approx(t, abs=0.0025)
+
+
+LENGTHS = st.one_of(st.integers(1, 2**54), st.integers(90, 160), st.sampled_from([100, 110, 111, 150, 225, 1000]))
+
+
+@settings(max_examples=cases(300), deadline=None)
+@given(st.lists(LENGTHS, max_size=24), st.randoms(use_true_random=False))
+def test_odd_steps_are_those_of_the_definition_in_any_order(lengths, chance):
+    expected = dict(zip(lengths, typical_steps.odd(lengths), strict=True))
+    shuffled = [*lengths]
+    chance.shuffle(shuffled)
+    assert odd_steps(np.array(shuffled, dtype=np.float64)).tolist() == [expected[length] for length in shuffled]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "odd"),
+    [
+        ([10, 15], []),  # of fewer than three none is
+        ([10, 10, 15], [15]),
+        ([10, 15, 15], []),  # the shorter ones are not half of all
+        ([10, 10, 15, 15], [15, 15]),
+        ([10, 10, 14, 14], []),
+        ([10, 10, 10, 14, 16], [16]),
+        ([10, 10, 10, 15, 14], [15]),  # and not the shorter one beside it
+        ([1, 1, 10, 10, 10, 10], []),
+        ([10] * 7 + [12], [12]),  # from eight on without any scatter a tenth is enough
+        ([10] * 6 + [12], []),
+        ([], []),
+    ],
+)
+def test_odd_steps_by_hand(lengths, odd):
+    found = odd_steps(np.array(lengths, dtype=np.float64))
+    assert [length for length, is_odd in zip(lengths, found, strict=True) if is_odd] == odd
+
+
+def test_a_distance_is_told_where_it_is_the_same_between_all():
+    assert [even_distance(numbers) for numbers in ([], [4], [4, 10], [10, 4, 16], [4, 10, 15])] == [
+        *(None, None),
+        *(6, 6),
+        None,
+    ]

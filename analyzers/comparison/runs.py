@@ -25,7 +25,7 @@ from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BUCKET_MEASURES, BucketRow, LayerRow
 from analyzers.notices import Code, Notice
-from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, gradient_steps, group_steps
+from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, gradient_steps, group_steps, typical_of
 from analyzers.run import HIGH_DISTORTION
 from analyzers.step_parts import EXPOSED, SPLIT_PARTS, fields_of
 from analyzers.trace import GLOO_BACKEND
@@ -82,14 +82,14 @@ def compare(a: Report, b: Report) -> Comparison:
     )
     warnings = [*comparison.warnings, *_too_few(comparison), *_of_launches(a, b, comparison)]
     leader, _ = leading(comparison)
-    accounted = account(a.windows, b.windows, leader, comparison.parts | comparison.idle)
+    accounted = account(typical_of(a.windows), typical_of(b.windows), leader, comparison.parts | comparison.idle)
     comparison = replace(comparison, account=accounted, warnings=warnings)
     return replace(comparison, verdict=verdict(comparison))
 
 
 def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
     def samples_of(report: Report, name: str) -> Samples:
-        return pooled((window.step, getattr(window, name)) for window in report.windows)
+        return pooled((window.step, getattr(window, name)) for window in typical_of(report.windows))
 
     return {name: (samples_of(a, name), samples_of(b, name)) for name in names}
 
@@ -98,7 +98,7 @@ def _idle(a: Report, b: Report) -> dict[str, Pair]:
     """Return idle time by cause: those causes that either run has."""
 
     def samples_of(report: Report, cause: str) -> Samples:
-        return pooled((window.step, getattr(window.idle, f"{cause}_ns")) for window in report.windows)
+        return pooled((window.step, getattr(window.idle, f"{cause}_ns")) for window in typical_of(report.windows))
 
     pairs = {f"idle_{cause}_ns": (samples_of(a, cause), samples_of(b, cause)) for cause in IDLE_CAUSES}
     return {name: pair for name, pair in pairs.items() if _says_anything(pair)}

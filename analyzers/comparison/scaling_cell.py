@@ -8,7 +8,7 @@ import numpy as np
 
 from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, CellStep, EpochTime
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
-from analyzers.reporting import GRADIENTS, Report, Window, gradient_bandwidth, report
+from analyzers.reporting import GRADIENTS, Report, Window, gradient_bandwidth, report, typical_of
 from analyzers.run import LONGEST_NS, SINGLE, Cell, Control, Controls, Dataset, Epoch, Manifest
 from analyzers.statistics import Limits, Spread, median_interval
 from analyzers.step_parts import EXPOSED, PARTS, SPLIT_PARTS, fields_of
@@ -59,7 +59,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         peak_memory_bytes=max(manifest.memory.peak_bytes.values(), default=None) if manifest.memory else None,
         memory_source=manifest.memory.source if manifest.memory else None,
         measured=_windows(summarized),
-        exposed_mean_ns=float(np.mean([window.exposed_comm_ns for window in summarized.windows])),
+        exposed_mean_ns=float(np.mean([window.exposed_comm_ns for window in typical_of(summarized.windows)])),
         shares={name: summarized.summary.shares.get(name) for name in fields_of(SPLIT_PARTS)},
         representative=_representative(summarized),
         gradients=gradient_bandwidth(summarized.collectives, summarized.traffic.get(GRADIENTS)),
@@ -101,7 +101,7 @@ def _data(manifest: Manifest) -> str:
 def step_time(controls: Controls, summarized: Report) -> CellStep:
     """Return a step without the profiler; under it, where there was no such step."""
     unprofiled = control_time(controls.unprofiled)
-    return unprofiled if unprofiled.median_ns else _window_time(summarized.windows)
+    return unprofiled if unprofiled.median_ns else _window_time(typical_of(summarized.windows))
 
 
 def control_time(control: Control | None) -> CellStep:

@@ -16,7 +16,7 @@ from analyzers.rank import Purpose, layer_name
 class LineCommunication(Columns):
     """A row for each line, kind, pass and `prefetched` (-1: has no meaning) of each window; `wait_ns` -1 unknown.
 
-    `window` numbers windows, -1 for what is in none; `line` indexes `lines`.
+    `window` indexes all ranks' windows in order, -1 for what is in none; `line` indexes `lines`.
     """
 
     window: Int64
@@ -90,14 +90,13 @@ def _owned(exchanged: Exchange) -> _Owned:
 
 
 def _windows(exchanged: Exchange, row: Int64, device: Int64) -> Int64:
-    """Return a number for the window that each row is in on a device, -1 for none."""
+    """Return the window that each row is in on a device, of all ranks' in order, -1 for none."""
     table, measured = exchanged.matching.table, exchanged.run.measured
     names = ("rank", "device", "step")
     windows = np.stack([np.concatenate([getattr(one.windows, name) for one in measured]) for name in names])
     keys = np.concatenate([windows, np.stack([table.rank[row], device, table.window[row]])], axis=1)
     alike = distinct(*keys)
-    unlike, which = alike.lines, alike.index
-    is_window = np.zeros(unlike.shape[1], dtype=bool)
-    is_window[which[: windows.shape[1]]] = True
-    of_row = which[windows.shape[1] :]
-    return np.where(is_window[of_row], of_row, UNKNOWN)
+    count = windows.shape[1]
+    window = np.full(alike.lines.shape[1], UNKNOWN, dtype=np.int64)
+    window[alike.index[:count]] = np.arange(count)
+    return window[alike.index[count:]]

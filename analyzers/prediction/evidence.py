@@ -10,7 +10,8 @@ import numpy as np
 from analyzers.arrays import Float64
 from analyzers.notices import Code, Notice
 from analyzers.prediction.assumption import MEASURED_ON, Assumption
-from analyzers.rank import CPU_DEVICE, RunSummary
+from analyzers.rank import CPU_DEVICE, Breakdown, RunSummary
+from analyzers.reporting import typical_windows
 from analyzers.run import HIGH_DISTORTION, Manifest, world_size
 from analyzers.units import percent
 
@@ -26,6 +27,14 @@ class MeasuredFrom(StrEnum):
     FULL = "full window"
 
     __str__ = str.__str__
+
+
+def typical_steps(run: RunSummary) -> frozenset[int]:
+    """Return the steps whose windows are typical on all devices."""
+    rows = Breakdown.joined([measured.windows for measured in run.measured])
+    unprofiled = run.manifest.controls.unprofiled if run.manifest is not None else None
+    typical = typical_windows(rows, unprofiled).windows
+    return frozenset(rows.step[typical].tolist()) - frozenset(rows.step[~typical].tolist())
 
 
 def measured_step(run: RunSummary, manifest: Manifest, span_ns: Float64) -> tuple[int, MeasuredFrom, float]:

@@ -9,7 +9,7 @@ Beside communication compute is slower. A kernel that its host launched late is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -214,13 +214,18 @@ class Played:
 
 
 def recorded_steps(
-    schedules: Sequence[GradientSchedule], shift_ns: Sequence[int], slower: float, with_long_gaps: bool = True
+    schedules: Sequence[GradientSchedule],
+    shift_ns: Sequence[int],
+    slower: float,
+    typical: Container[int],
+    with_long_gaps: bool = True,
 ) -> RecordedSteps | None:
     """Return the steps that all ranks have with as many gradients as most; None where there are none.
 
-    `shift_ns` is what each rank's clock is ahead. Without long gaps, these are hosts' that nothing else tells of.
+    They are the typical ones, where any is. `shift_ns` is what each rank's clock is ahead. Without long gaps, these are
+    hosts' that nothing else tells of.
     """
-    shared = _shared(schedules)
+    shared = _shared(schedules, typical)
     if shared is None:
         return None
     count, steps = shared
@@ -289,8 +294,8 @@ def _columns(name: str, schedules: Sequence[GradientSchedule], rows: Sequence[In
     return np.array([getattr(schedule, name)[own] for schedule, own in zip(schedules, rows, strict=True)], np.float64)
 
 
-def _shared(schedules: Sequence[GradientSchedule]) -> tuple[int, list[Int64]] | None:
-    """Return how many gradients most steps take, and each rank's rows for such steps that all ranks have."""
+def _shared(schedules: Sequence[GradientSchedule], typical: Container[int]) -> tuple[int, list[Int64]] | None:
+    """Return how many gradients most steps take, and each rank's rows for such (typical) steps that all ranks have."""
     counts = np.concatenate([np.diff(schedule.first) for schedule in schedules])
     if not len(counts):
         return None
@@ -301,6 +306,7 @@ def _shared(schedules: Sequence[GradientSchedule]) -> tuple[int, list[Int64]] | 
         for has_count in [np.diff(schedule.first) == count]
     ]
     steps = sorted(set.intersection(*map(set, rows_by_step)))
+    steps = [step for step in steps if step in typical] or steps
     return (count, [np.array([row_of[step] for step in steps]) for row_of in rows_by_step]) if steps else None
 
 

@@ -24,7 +24,14 @@ from analyzers.prediction.assumption import (
     borrowed,
 )
 from analyzers.prediction.bucket_rule import assign, lasts
-from analyzers.prediction.evidence import MeasuredFrom, borrowing, measured_step, replay_doubts, run_doubts
+from analyzers.prediction.evidence import (
+    MeasuredFrom,
+    borrowing,
+    measured_step,
+    replay_doubts,
+    run_doubts,
+    typical_steps,
+)
 from analyzers.prediction.hosts import HOST_BOUND, TimedHosts, explains_gaps, floor_ns, profiled_hosts, timed_hosts
 from analyzers.prediction.link_model import LinkModel, links_of, next_delay_ns
 from analyzers.prediction.model import Model
@@ -108,7 +115,9 @@ def _steps(
 ) -> RecordedSteps:
     """Return the steps to replay. Raises NotReplayable, with what may have cost them, where there are none."""
     ranks = np.array([summary.rank for summary in run.ranks])
-    steps = recorded_steps(schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower, with_long_gaps)
+    steps = recorded_steps(
+        schedules, exchanged.clocks.shift_ns(ranks).tolist(), slower, typical_steps(run), with_long_gaps
+    )
     if steps is not None:
         own_host_ns, input_ns = profiled_hosts(run, steps.step)
         return replace(steps, own_host_ns=own_host_ns, input_ns=input_ns)

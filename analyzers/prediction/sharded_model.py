@@ -17,7 +17,14 @@ from analyzers.errors import AnalysisError, NotReplayable
 from analyzers.notices import Notice
 from analyzers.prediction.answers import Prefetch, Sharding
 from analyzers.prediction.assumption import SLOWER, Assumption, borrowed
-from analyzers.prediction.evidence import MeasuredFrom, borrowing, measured_step, replay_doubts, run_doubts
+from analyzers.prediction.evidence import (
+    MeasuredFrom,
+    borrowing,
+    measured_step,
+    replay_doubts,
+    run_doubts,
+    typical_steps,
+)
 from analyzers.prediction.hosts import (
     HOST_BOUND,
     Pace,
@@ -319,7 +326,9 @@ def _steps(
 ) -> ShardedSteps:
     ranks = np.array([summary.rank for summary in run.ranks])
     nbytes = [exchanged.nbytes(RankIndex(index)) for index in range(len(ranks))]
-    steps = sharded_steps(schedules, nbytes, exchanged.clocks.shift_ns(ranks).tolist(), SLOWER, with_long_gaps)
+    steps = sharded_steps(
+        schedules, nbytes, exchanged.clocks.shift_ns(ranks).tolist(), SLOWER, typical_steps(run), with_long_gaps
+    )
     if steps is None:
         raise NotReplayable(f"{run.name}: its ranks have no step in common in which FSDP2 does the same")
     if (steps.nbytes[steps.of(Op.GATHER, Op.REDUCE)] <= 0).any():

@@ -11,7 +11,7 @@ reduce-scatter before is done. One communicator does one thing after another, in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -348,14 +348,15 @@ def sharded_steps(
     nbytes: Sequence[Int64],
     shift_ns: Sequence[int],
     slower: float,
+    typical: Container[int],
     with_long_gaps: bool = True,
 ) -> ShardedSteps | None:
     """Return the steps that all ranks have with the ops that most have; None where there are none.
 
-    `nbytes` is of each rank's communication, a row each; `shift_ns` what each rank's clock is ahead. Without long gaps,
-    these are hosts' that nothing else tells of.
+    They are the typical ones, where any is. `nbytes` is of each rank's communication, a row each; `shift_ns` what each
+    rank's clock is ahead. Without long gaps, these are hosts' that nothing else tells of.
     """
-    shared = _shared(schedules)
+    shared = _shared(schedules, typical)
     if shared is None:
         return None
     rows = [[schedule.first[row] for row in of_rank] for schedule, of_rank in zip(schedules, shared, strict=True)]
@@ -403,8 +404,8 @@ def sharded_steps(
     )
 
 
-def _shared(schedules: Sequence[ShardedSchedule]) -> list[list[int]] | None:
-    """Return each rank's rows for the steps that all have with the ops that most have."""
+def _shared(schedules: Sequence[ShardedSchedule], typical: Container[int]) -> list[list[int]] | None:
+    """Return each rank's rows for the (typical) steps that all have with the ops that most have."""
 
     def key(schedule: ShardedSchedule, row: int) -> bytes:
         own = slice(int(schedule.first[row]), int(schedule.first[row + 1]))
@@ -420,4 +421,5 @@ def _shared(schedules: Sequence[ShardedSchedule]) -> list[list[int]] | None:
         return None
     usual = max(counts, key=lambda name: counts[name])
     steps = [step for step in by_step[0] if all(known.get(step, (b"",))[0] == usual for known in by_step)]
+    steps = [step for step in steps if step in typical] or steps
     return [[known[step][1] for step in sorted(steps)] for known in by_step] if steps else None

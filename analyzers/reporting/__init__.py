@@ -2,8 +2,8 @@
 
 `analyses` has what its parts share; `build` puts the report together from the run's facts and notices, `step_timeline`,
 the room `measures` (rows and figures) and `summary`, in which the verdict, `headline` and the room `remedies` (advice,
-from `evidence`) conclude; `document` has its types and JSON. `device_lanes`, `frames` and
-`per_step` are made from it.
+from `evidence`) conclude; `document` has its types and JSON. `typical_steps` says of which steps figures are.
+`device_lanes`, `frames` and `per_step` are made from it.
 
 Decisions: docs/dev/decisions/reporting.md
 """
@@ -55,7 +55,10 @@ from analyzers.reporting.per_step import (
     group_steps,
     mean_step,
     mean_steps,
+    rows_of_typical,
     series,
+    typical_of,
 )
 from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
+from analyzers.reporting.typical_steps import odd_words, typical_windows

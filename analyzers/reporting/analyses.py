@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN
 from analyzers.collectives import (
     CollectiveRow,
     Exchange,
@@ -38,7 +40,7 @@ from analyzers.layers import (
     tensor_rows,
 )
 from analyzers.layers.strategies import AttentionRow, ExpertRow, attention_rows, expert_rows
-from analyzers.rank import Breakdown, Measured, RunSummary
+from analyzers.rank import Breakdown, Measured, RunSummary, device_labels
 from analyzers.reporting.measures import (
     Compute,
     IdleRows,
@@ -49,6 +51,7 @@ from analyzers.reporting.measures import (
     input_summary,
     sync_cost,
 )
+from analyzers.reporting.typical_steps import PlacedRow, TypicalWindows, at_places, typical_windows
 from analyzers.run import Calibration, Controls, Manifest
 
 
@@ -62,7 +65,7 @@ class Analyses:
         self.exchanged: Exchange = exchange(run, links or run.calibration)
         self.rows: Breakdown = Breakdown.joined([measured.windows for measured in run.measured])
 
-    def column(self, column_of: Callable[[Measured], Int64]) -> Int64:
+    def column(self, column_of: Callable[[Measured], NDArray[Any]]) -> NDArray[Any]:
         """Join a column over all windows from each rank's."""
         return np.concatenate([column_of(measured) for measured in self.run.measured])
 
@@ -71,15 +74,37 @@ class Analyses:
         """Return what was timed beside the profiled steps."""
         return self.manifest.controls
 
+    @cached_property
+    def typical(self) -> TypicalWindows:
+        """Return which windows figures are of, and which steps are odd."""
+        return typical_windows(self.rows, self.controls.unprofiled)
+
+    @cached_property
+    def typical_rows(self) -> Breakdown:
+        """Return the windows that figures are of."""
+        return self.rows.take(np.flatnonzero(self.typical.windows))
+
+    def of_typical(self, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
+        """Return the rows that are of these windows."""
+        windows = self.typical_rows
+        return at_places(
+            rows, zip(windows.rank.tolist(), device_labels(windows.device), windows.step.tolist(), strict=True)
+        )
+
+    def typical_column(self, column_of: Callable[[Measured], NDArray[Any]]) -> NDArray[Any]:
+        """Join a column over the windows that figures are of."""
+        return self.column(column_of)[self.typical.windows]
+
     @property
     def median_step_ns(self) -> float:
-        """Return the median span of all windows."""
-        return float(np.median(self.rows.span_ns))
+        """Return the median span of the typical windows."""
+        return float(np.median(self.typical_rows.span_ns))
 
     @cached_property
     def median_window(self) -> int:
-        """Return the window whose span is the (lower) median."""
-        return int(np.argsort(self.rows.span_ns, kind="stable")[(len(self.rows) - 1) // 2])
+        """Return the window whose span is the (lower) median of the typical ones."""
+        windows = np.flatnonzero(self.typical.windows)
+        return int(windows[np.argsort(self.rows.span_ns[windows], kind="stable")[(len(windows) - 1) // 2]])
 
     @property
     def steps(self) -> int:
@@ -169,7 +194,7 @@ class Analyses:
     @cached_property
     def cost(self) -> SyncCost | None:
         """Return what synchronization costs."""
-        return sync_cost(self.run, self.rows, self.exposed, self.controls)
+        return sync_cost(self.run, self.rows, self.typical.windows, self.exposed, self.controls)
 
     @cached_property
     def computed(self) -> Compute:

@@ -28,6 +28,7 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.summary import summary_of_report
+from analyzers.reporting.typical_steps import Steps
 from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, world_size
 from analyzers.units import ms
 
@@ -95,6 +96,7 @@ def _windows(analyses: Analyses) -> list[Window]:
         packing_ns=analyses.column(lambda measured: measured.work.packing_ns),
         idle=window_causes(analyses.run.measured),
         input_idle_ns=analyses.column(lambda measured: measured.fetching.input_idle_ns),
+        typical=analyses.typical.windows,
         contention_ns=[ns if ns != NOT_KNOWN else None for ns in contention_ns.tolist()],
         **analyses.exposed.columns(),
     )
@@ -215,6 +217,7 @@ def notices_of(analyses: Analyses) -> Iterator[Notice]:
     run, exchanged = analyses.run, analyses.exchanged
     yield from _unmarked_warnings(run, analyses.rows)
     yield from _outside_warnings(analyses.rows)
+    yield from _start_note(analyses.typical.steps)
     yield from exchange_warnings(exchanged)
     yield from bucket_warnings(analyses.buckets)
     yield from layer_warnings(run, analyses.buckets)
@@ -238,6 +241,14 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     ((name, _),) = Counter(candidates).most_common(1)
     remedy = f"annotations called {name!r} repeat, and may be the steps: --steps {shlex.quote(name)}"
     return [Notice(Code.STEPS_ARE_NOT_MARKED, text, remedy)]
+
+
+def _start_note(steps: Steps) -> list[Notice]:
+    start = steps.profile_start
+    if start is None:
+        return []
+    text = f"step {start.step}, in which the profile starts, counts in no figure: it is {start.why}"
+    return [Notice(Code.PROFILE_START_LEFT_OUT, text)]
 
 
 def _outside_warnings(rows: Breakdown) -> list[Notice]:

@@ -44,6 +44,7 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
+from analyzers.reporting.typical_steps import Steps
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
 from analyzers.statistics import Limits, Spread, is_told_apart
 from analyzers.texts import brief
@@ -73,10 +74,11 @@ class Window(msgspec.Struct, frozen=True):
     contention_ns: int | None
     idle: IdleCauses
     input_idle_ns: int | None = None  # of idle_ns; null where host and device are not of the same steps
+    typical: bool = True  # whether the summary's figures are of it
 
 
 class Representative(msgspec.Struct, frozen=True):
-    """The window of median span: the one step in which printed lines add up."""
+    """The typical window of median span: the one step in which printed lines add up."""
 
     rank: int
     device: int | str
@@ -84,7 +86,7 @@ class Representative(msgspec.Struct, frozen=True):
 
 
 class Summary(LazyStruct, frozen=True):
-    """Medians with their spread, over all windows and over each device's; shares of all windows' time together."""
+    """Medians with their spread, over typical windows and over each device's; shares of all their time together."""
 
     windows: dict[str, Spread]
     by_device: list[DeviceSummary]
@@ -106,6 +108,7 @@ class Summary(LazyStruct, frozen=True):
     over_devices: OverDevices | None = None  # null for one device
     groups: list[GroupSummary] = msgspec.field(default_factory=list)
     pipelines: list[PipelineSummary] = msgspec.field(default_factory=list)
+    steps: Steps = Steps([], [])
 
     __repr__ = brief
 

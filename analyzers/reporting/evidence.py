@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, medians
+from analyzers.arrays import UNKNOWN, Int64, distinct, medians
 from analyzers.collectives import Exchange, purposes
-from analyzers.layers import line_communication, pipeline_summaries
+from analyzers.layers import BucketTimes, LineCommunication, line_communication, pipeline_summaries
 from analyzers.lazy_fields import lazy
 from analyzers.rank import Breakdown, Cause, LayerSource, Measured, Purpose
 from analyzers.ranks import RankNumber
@@ -22,22 +22,24 @@ from analyzers.trace import Collective
 def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
     """Collect what rules of advice look at."""
     run, manifest, exchanged = analyses.run, analyses.manifest, analyses.exchanged
+    steps = set(analyses.typical.steps.typical)
     return Evidence(
         step_ns=analyses.median_step_ns,
-        windows=len(analyses.rows),
-        mean_ns=float(np.mean(analyses.rows.span_ns)),
+        windows=len(analyses.typical_rows),
+        mean_ns=float(np.mean(analyses.typical_rows.span_ns)),
         step_word="trace" if analyses.rows.unmarked.all() else "step",
-        buckets=analyses.bucket_times,
-        layers=lazy(lambda: analyses.layer_rows),
-        of_lines=line_communication(exchanged),
-        sharded=lazy(lambda: analyses.sharded.collectives),
-        tensor=analyses.tensor,
-        waiting=lazy(lambda: analyses.waiting_rows),
+        recorded_windows=len(analyses.rows),
+        buckets=_typical_buckets(analyses),
+        layers=lazy(lambda: analyses.of_typical(analyses.layer_rows)),
+        of_lines=_typical_lines(analyses),
+        sharded=lazy(lambda: analyses.of_typical(analyses.sharded.collectives)),
+        tensor=analyses.of_typical(analyses.tensor),
+        waiting=lazy(lambda: analyses.of_typical(analyses.waiting_rows)),
         cost=analyses.cost,
-        copies=_copies_of(run.measured),
+        copies=_copies_of(analyses),
         input=analyses.input,
-        idle=_idle_by_device(analyses.rows, run.measured, run.in_full),
-        launches=analyses.idle.launches,
+        idle=_idle_by_device(analyses, run.in_full),
+        launches=analyses.of_typical(analyses.idle.launches),
         synchronizing=analyses.idle.synchronizing,
         idle_lines=lazy(lambda: analyses.idle.lines),
         waits_by_kind=_waits_by_kind(exchanged),
@@ -54,14 +56,29 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         torch_version=facts.versions.get("torch"),
         is_async_tp_on=_is_async_tp_on(manifest),
         pipelines=pipeline_summaries(analyses.pipelines, _schedule(manifest)),
-        experts=analyses.experts,
-        attention=analyses.attention,
+        experts=[row for row in analyses.experts if row.step in steps],
+        attention=[row for row in analyses.attention if row.step in steps],
     )
+
+
+def _typical_buckets(analyses: Analyses) -> BucketTimes:
+    """Return the reductions of typical windows."""
+    times, windows = analyses.bucket_times, analyses.typical_rows
+    places = [np.r_[getattr(times, name), getattr(windows, name)] for name in ("rank", "device", "step")]
+    place = distinct(*places).index
+    return times.take(np.isin(place[: len(times)], place[len(times) :]))
+
+
+def _typical_lines(analyses: Analyses) -> LineCommunication:
+    """Return what lines' communication adds up to in typical windows."""
+    lines = line_communication(analyses.exchanged)
+    return lines.take(analyses.typical.windows[lines.window])
 
 
 def _free_compute_ns(analyses: Analyses) -> float:
     """Return the median time per window in which compute runs with no communication beside it, ns."""
-    return float(np.median(analyses.rows.compute_ns - analyses.rows.overlapped_comm_ns))
+    rows = analyses.typical_rows
+    return float(np.median(rows.compute_ns - rows.overlapped_comm_ns))
 
 
 def _input_caution(manifest: Manifest) -> str:
@@ -89,18 +106,20 @@ def _is_async_tp_on(manifest: Manifest) -> bool:
     return bool(compiled is not None and compiled.micro_pipeline_tp)
 
 
-def _idle_by_device(rows: Breakdown, measured: Sequence[Measured], in_full: Sequence[Measured]) -> list[DeviceIdle]:
-    """Return each device's idle time by cause; `rows` are all ranks' windows in order.
+def _idle_by_device(analyses: Analyses, in_full: Sequence[Measured]) -> list[DeviceIdle]:
+    """Return each device's idle time by cause, in typical windows.
 
     Pauses between kernels are at most those of the full windows: a light window's gaps are divided as the full one's,
     and what was a pause there may be a wait for the host here.
     """
-    ns = np.concatenate([one.idle.ns.sum(axis=2) for one in measured])
+    ns = analyses.typical_column(lambda one: one.idle.ns.sum(axis=2))
     full_rows = Breakdown.joined([one.windows for one in in_full])
     full_ns = np.concatenate([one.idle.ns.sum(axis=2) for one in in_full])
     pauses = {place: pause_ns for place, (pause_ns,) in _medians(full_rows, full_ns[:, [Cause.KERNEL_GAP]])}
     devices = []
-    for (rank, device), (*by_cause, by_host_ns) in _medians(rows, np.c_[ns, ns[:, HOST_CAUSES].sum(axis=1)]):
+    for (rank, device), (*by_cause, by_host_ns) in _medians(
+        analyses.typical_rows, np.c_[ns, ns[:, HOST_CAUSES].sum(axis=1)]
+    ):
         median_ns = dict(zip(Cause, by_cause, strict=True))
         median_ns[Cause.KERNEL_GAP] = min(median_ns[Cause.KERNEL_GAP], pauses.get((rank, device), 0.0))
         devices.append(DeviceIdle(rank, device, median_ns, by_host_ns))
@@ -116,11 +135,11 @@ def _medians(rows: Breakdown, columns: Int64) -> Iterator[tuple[tuple[RankNumber
     yield from zip((place for place, _ in devices), np.stack(figures, axis=1).tolist(), strict=True)
 
 
-def _copies_of(measured: Sequence[Measured]) -> Copies:
-    """Return the means, over all windows, of what DDP copies."""
+def _copies_of(analyses: Analyses) -> Copies:
+    """Return the means, over typical windows, of what DDP copies."""
 
     def mean(name: str) -> float:
-        return float(np.concatenate([getattr(one.cost, name) for one in measured]).mean())
+        return float(analyses.typical_column(lambda one: getattr(one.cost, name)).mean())
 
     names = ("buffer_copies", "buffer_copies_ns", "gradient_copies", "gradient_copies_ns")
     return Copies(*(mean(name) for name in names))

@@ -35,7 +35,7 @@ FEW_STEPS = 2
 
 @dataclass(frozen=True)
 class Findings:
-    """What a headline is drawn from; `shares` are parts of all windows' time, `over` compares devices."""
+    """What a headline is drawn from; `shares` are parts of typical windows' time, `over` compares devices."""
 
     run: RunFacts
     rows: Breakdown
@@ -45,9 +45,10 @@ class Findings:
     bandwidths: Sequence[BandwidthRow]
     evidence: Evidence
     over: OverDevices | None
+    profiled_steps: int
 
     def share(self, part: str) -> float:
-        """Return a part's share of all windows' time."""
+        """Return a part's share of typical windows' time."""
         return self.shares[part] or 0.0
 
 
@@ -280,7 +281,7 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
         f"{missing:,} of {run.world_size:,} ranks {'is' if missing == 1 else 'are'} missing": missing > 0,
         "much of the communication is unresolved": findings.share("exposed_unresolved_ns") > MUCH_UNRESOLVED,
     }
-    steps, relative = len(np.unique(findings.rows.step)), _relative_interval(run)
+    steps, relative = findings.profiled_steps, _relative_interval(run)
     weights = {warning.code.facts.weight for warning in run.warnings}
     lowering["the traces are damaged, or lack kernels"] = Weight.DAMAGE in weights
     lowering["steps without the profiler differ widely among themselves"] = relative > 1

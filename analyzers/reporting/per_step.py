@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -11,6 +11,7 @@ import numpy as np
 from analyzers.collectives import CollectiveRow, GroupWindow, line_names
 from analyzers.reporting.document import Report, Window
 from analyzers.reporting.measures import IDLE_CAUSES
+from analyzers.reporting.typical_steps import PlacedRow, at_places
 from analyzers.statistics import Spread, ratio, spreads
 from analyzers.step_parts import SPLIT_PARTS, fields_of
 
@@ -122,8 +123,8 @@ def mean_step(windows: Sequence[Window]) -> dict[str, float]:
 
 
 def mean_steps(document: Report) -> dict[tuple[int, int | str], dict[str, float]]:
-    """Return the mean step of each device of each rank, as `mean_step` has it."""
-    return {device: mean_step(windows) for device, windows in _by_device(document).items()}
+    """Return the mean typical step of each device of each rank, as `mean_step` has it."""
+    return {device: mean_step(typical_of(windows)) for device, windows in _by_device(document).items()}
 
 
 def _by_device(document: Report) -> dict[tuple[int, int | str], list[Window]]:
@@ -131,6 +132,16 @@ def _by_device(document: Report) -> dict[tuple[int, int | str], list[Window]]:
     for window in document.windows:
         devices.setdefault((window.rank, window.device), []).append(window)
     return devices
+
+
+def typical_of(windows: Iterable[Window]) -> list[Window]:
+    """Return the windows that a summary's figures are of."""
+    return [window for window in windows if window.typical]
+
+
+def rows_of_typical(document: Report, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
+    """Return the rows that are of those windows."""
+    return at_places(rows, ((window.rank, window.device, window.step) for window in typical_of(document.windows)))
 
 
 @dataclass(frozen=True)

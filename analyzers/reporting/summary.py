@@ -21,6 +21,7 @@ from analyzers.reporting.evidence import evidence_of
 from analyzers.reporting.headline import Findings, headline, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice
+from analyzers.reporting.typical_steps import Steps, odd_words
 from analyzers.statistics import is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
 from analyzers.units import between_ms, ms, percent
@@ -34,31 +35,35 @@ APART = 0.1
 WIDE = 0.05
 # Smaller shares would be printed as 0.0 %.
 SHOWN = 0.0005
-# A step that takes so many times the median is named.
-ODD = 2
+# From so many times on a ratio of steps is written as that.
+TIMES = 2
 
 
 def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     """Return medians, shares, the verdict, the headline and advice."""
     evidence = evidence_of(analyses, facts)
     advised = advice(evidence)
-    rows, exchanged = analyses.rows, analyses.exchanged
+    rows, exchanged = analyses.typical_rows, analyses.exchanged
     measures = _measures(analyses)
     total_ns = int(rows.span_ns.sum())
     shares = {part: ratio(measures[part].sum(), total_ns) for part in fields_of((*PARTS, *EXPOSED, *IDLE_PARTS))}
     shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median, devices = analyses.median_window, _by_device(rows, measures)
     bandwidths, over = bandwidth_rows(exchanged), over_devices(devices)
+    profiled = len(np.unique(analyses.rows.step))
     return Summary(
         windows=lazy(lambda: spreads(measures)),
         by_device=devices,
         shares=shares,
         representative=Representative(
-            int(rows.rank[median]), device_label(int(rows.device[median])), int(rows.step[median])
+            int(analyses.rows.rank[median]),
+            device_label(int(analyses.rows.device[median])),
+            int(analyses.rows.step[median]),
         ),
-        verdict=verdict(facts, rows, shares, exchanged.transfer_is_bound),
+        steps=analyses.typical.steps,
+        verdict=verdict(facts, rows, shares, exchanged.transfer_is_bound, analyses.typical.steps),
         headline=headline(
-            Findings(facts, rows, shares, exchanged.transfer_is_bound, advised, bandwidths, evidence, over)
+            Findings(facts, rows, shares, exchanged.transfer_is_bound, advised, bandwidths, evidence, over, profiled)
         ),
         transfer_is_bound=exchanged.transfer_is_bound,
         communication=bandwidths,
@@ -72,23 +77,23 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         sync_cost=analyses.cost,
         input=analyses.input,
         over_devices=over,
-        groups=lazy(lambda: group_summaries(exchanged, rows, analyses.groups)),
+        groups=lazy(lambda: group_summaries(exchanged, analyses.rows, analyses.groups)),
         pipelines=list(evidence.pipelines),
     )
 
 
 def _measures(analyses: Analyses) -> dict[str, NDArray[Any]]:
-    """Return the figures of every window that a summary has, by name."""
-    rows = analyses.rows
+    """Return the figures of typical windows that a summary has, by name."""
+    rows = analyses.typical_rows
     measures = {name: getattr(rows, name) for name in ("span_ns", *MEASURED, "overlap")}
-    measures |= {name: getattr(analyses.exposed, name) for name in fields_of(EXPOSED)}
-    measures["packing_ns"] = analyses.column(lambda measured: measured.work.packing_ns)
-    measures |= dict(zip(fields_of(IDLE_PARTS), analyses.column(idle_parts).T, strict=True))
+    measures |= {name: getattr(analyses.exposed, name)[analyses.typical.windows] for name in fields_of(EXPOSED)}
+    measures["packing_ns"] = analyses.typical_column(lambda measured: measured.work.packing_ns)
+    measures |= dict(zip(fields_of(IDLE_PARTS), analyses.typical_column(idle_parts).T, strict=True))
     return measures
 
 
 def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[DeviceSummary]:
-    """Return for each rank and device the same measures as over all windows."""
+    """Return for each rank and device the same measures as over all ranks' windows."""
     devices = [*rows.by_device()]
     own_spreads = spreads_by([selected for _, selected in devices], measures)
     return [
@@ -97,10 +102,12 @@ def _by_device(rows: Breakdown, measures: dict[str, NDArray[Any]]) -> list[Devic
     ]
 
 
-def verdict(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], transfer_is_bound: bool) -> str:
+def verdict(
+    run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], transfer_is_bound: bool, steps: Steps
+) -> str:
     """Say what a step takes, what it is made of, how much communication is hidden, and which ranks differ.
 
-    `shares` are of all windows' time added up.
+    `rows` are the typical windows, and `shares` are of their time added up.
     """
     exposed = _exposed(run, shares, transfer_is_bound)
     parts = [
@@ -109,7 +116,7 @@ def verdict(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None], 
         if shares[name] or name in (COMPUTE.field, IDLE.field)
     ]
     made_of = f"{', '.join(parts)}{_hidden(run, rows, shares)}" if rows.span_ns.any() else "nothing takes any time"
-    return " ".join([f"{_step(run, rows)}: {made_of}.", *_odd_step(rows), *_ranks_differ(rows)])
+    return " ".join([f"{_step(run, rows)}: {made_of}.", *odd_words(steps), *_ranks_differ(rows)])
 
 
 def _step(run: RunFacts, rows: Breakdown) -> str:
@@ -139,7 +146,7 @@ def _stretched(controls: ControlFigures) -> str | None:
 
 def _more(distortion: float) -> str:
     """Write a ratio of steps: `22.7 % more`, `5.3 % less`, `2.48 times as long`."""
-    if distortion >= ODD:
+    if distortion >= TIMES:
         return f"{distortion:.2f} times as long"
     return f"{percent(abs(distortion - 1))} {'less' if distortion < 1 else 'more'}"
 
@@ -169,14 +176,6 @@ def _hidden(run: RunFacts, rows: Breakdown, shares: Mapping[str, float | None]) 
         return f"; {hidden} of communication is hidden behind compute"
     several = run.world_size > 1 or len(np.unique(rows.device)) > 1
     return "; no communication was found" if several else ""
-
-
-def _odd_step(rows: Breakdown) -> Iterator[str]:
-    """Name a step that is far longer than the median: it weighs in the shares, which are of all steps' time."""
-    longest = int(np.argmax(rows.span_ns))
-    if rows.span_ns[longest] > ODD * np.median(rows.span_ns) > 0:
-        where = f"step {rows.step[longest]} of rank {rows.rank[longest]}, {ms(int(rows.span_ns[longest]))}"
-        yield f"One step is far longer than the others, and weighs in these shares: {where}."
 
 
 def _ranks_differ(rows: Breakdown) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Controls: step times without profiler and without synchronization.
 
 `tracer record` times short blocks of steps in turn: unprofiled, without gradient synchronization, profiled. Every step
-is a sample; a control is the median of all, and blocks tell how well it is known. `host` is what launching a step takes
-each rank's host, without the profiler and with the device at rest before it.
+is a sample; a control is the median of the typical ones, and blocks tell how well it is known. `host` is what launching
+a step takes each rank's host, without the profiler and with the device at rest before it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from itertools import zip_longest
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Float64
+from analyzers.arrays import Float64, Mask
 from analyzers.notices import Code, Notice
 from analyzers.ranks import RankNumber, rank_number
-from analyzers.statistics import Limits, difference, median_interval
+from analyzers.statistics import Limits, difference, median_interval, odd_steps
 
 # The controls of which steps are samples, and that of their hosts.
 UNPROFILED, HOST = "unprofiled", "host"
@@ -53,24 +53,43 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def block_medians_ns(self) -> list[float]:
-        """Return each block's step: the median over its steps and ranks; NaN for a block without any."""
-        return [float(np.nanmedian(block)) if not np.isnan(block).all() else float("nan") for block in self.blocks]
+        """Return each block's step: the median of its typical ones; NaN for a block without any."""
+        return [float(np.median(block)) if len(block) else float("nan") for block in self._typical_ns]
 
     @property
     def blocks_ns(self) -> list[float]:
         """Return each block's step, of the blocks that have any."""
         return [ns for ns in self.block_medians_ns if not np.isnan(ns)]
 
+    @cached_property
+    def _steps_ns(self) -> list[Float64]:
+        """Return each block's steps, in order: each takes as long as on the rank where it takes longest."""
+        return [np.nanmax(block[~np.isnan(block).all(axis=1)], axis=1) for block in self.blocks]
+
+    @cached_property
+    def _odd(self) -> Mask:
+        return odd_steps(np.concatenate([np.zeros(0), *self._steps_ns]))
+
+    @property
+    def odd_steps(self) -> int:
+        """Count the steps that are odd: docs/measuring.md, Typical and odd steps."""
+        return int(np.count_nonzero(self._odd))
+
+    @cached_property
+    def _typical_ns(self) -> list[Float64]:
+        starts = np.cumsum([0, *map(len, self._steps_ns)])
+        return [block[~self._odd[start:][: len(block)]] for start, block in zip(starts, self._steps_ns, strict=False)]
+
     @property
     def median_ns(self) -> int | None:
-        """Return the median of all steps; None only where there is none."""
-        known = [block[~np.isnan(block)] for block in self.blocks]
-        return round(float(np.median(np.concatenate(known)))) if any(map(len, known)) else None
+        """Return the median of the typical steps; None only where there is none."""
+        typical = np.concatenate([np.zeros(0), *self._typical_ns])
+        return round(float(np.median(typical))) if len(typical) else None
 
     @cached_property
     def interval_ns(self) -> Limits | None:
-        """Return what the median lies between, by chance in 95 % of recordings; None for a single step."""
-        return median_interval(self.blocks)
+        """Return what that median lies between, by chance in 95 % of recordings; None for a single step."""
+        return median_interval([block[:, np.newaxis] for block in self._typical_ns])
 
 
 def control(steps_ns: Mapping[int, list[list[int]]]) -> Control:

@@ -27,6 +27,7 @@ from tests.support.comparing import controlled, stepping
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import cell, studied, timed
 from tests.support.tiers import cases
+from tests.support.typical_steps import typical_of_sample
 from tracer.views.sections.results import comparison_text
 
 
@@ -168,7 +169,7 @@ def over_steps(rows, name: str) -> float:
 def test_medians_are_over_steps(path):
     report, found = reported(path), with_itself(path)
     for name, change in (found.step | found.parts).items():
-        rows = [row for row in report.windows if getattr(row, name, None) is not None]
+        rows = [row for row in typical_of_sample(path) if getattr(row, name, None) is not None]
         if rows:
             assert change.a == over_steps(rows, name), name
     for layer in found.layers[:5]:
@@ -239,7 +240,7 @@ def test_the_account_of_every_sample_is_its_windows(path):
     report, account = reported(path), with_itself(path).account
     assert (account is None) == (not report.windows)
     if account is not None:
-        assert account.a_span_ns == pytest.approx(np.mean([window.span_ns for window in report.windows]))
+        assert account.a_span_ns == pytest.approx(np.mean([window.span_ns for window in typical_of_sample(path)]))
         assert sum(part.a_ns for part in account.parts) == pytest.approx(account.a_span_ns)
         assert sum(line.b_ns for line in account.lines) == pytest.approx(account.b_span_ns)
 
@@ -336,9 +337,9 @@ def test_a_recording_whose_machine_did_other_things_is_warned_of():
     assert [str(warning)[:2] for warning in warnings if warning.code == Code.STEPS_SCATTER] == ["B:"]
 
 
-def test_a_block_is_the_median_over_its_ranks_and_nonsense_is_none():
+def test_a_step_of_a_block_is_the_longest_over_its_ranks_and_nonsense_is_none():
     found = control({0: [[1], [5], [-7]], 1: [[3], [5]], 2: [[8], [2**62], [0]]})
-    assert found.blocks_ns == [3.0, 5.0]
+    assert found.blocks_ns == [8.0, 5.0]
 
 
 def test_times_of_different_windows_and_missing_ranks_are_warned_of():
@@ -406,12 +407,13 @@ def test_runs_that_the_profiler_stretched_differently_are_warned_of():
 
 
 def test_idle_time_is_compared_by_cause():
-    a, b = (reported(SAMPLES / name) for name in ("resnet18-ddp1", "resnet18-ddp4"))
+    paths = [SAMPLES / name for name in ("resnet18-ddp1", "resnet18-ddp4")]
+    (a, b), (a_typical, typical) = map(reported, paths), map(typical_of_sample, paths)
     found = compare(a, b)
     for name, change in found.idle.items():
         cause = name.removeprefix("idle_")
-        for document, value in ((a, change.a), (b, change.b)):
-            assert value == pooled((row.step, getattr(row.idle, cause)) for row in document.windows).median
+        for windows, value in ((a_typical, change.a), (typical, change.b)):
+            assert value == pooled((row.step, getattr(row.idle, cause)) for row in windows).median
     # Neither run loads input nor waits for its device in a gap.
     told = [
         f"idle_{name}_ns" for name in ("operator", "python", "launch_latency", "kernel_gap", "dependency", "unknown")
@@ -420,7 +422,7 @@ def test_idle_time_is_compared_by_cause():
     figures = RunFigures(b, a, found)
     operator = Figure("idle_operator_ns")
     assert figures(operator) == b.summary.windows["idle_operator_ns"].median
-    idle_ns, span_ns = (sum(getattr(row, name) for row in b.windows) for name in ("idle_ns", "span_ns"))
+    idle_ns, span_ns = (sum(getattr(row, name) for row in typical) for name in ("idle_ns", "span_ns"))
     shares = [figures(Figure(f"idle_{name.removesuffix('_ns')}_share")) for name in IdleCauses.__struct_fields__]
     assert sum(shares) == pytest.approx(idle_ns / span_ns)
     assert figures(Figure("idle_operator_ns", of="change")) is found.idle["idle_operator_ns"].changed

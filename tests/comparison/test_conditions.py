@@ -4,6 +4,7 @@ import json
 from functools import cache
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from analyzers.comparison.conditions import Condition, Figure, Names, parse
 from analyzers.comparison.runs import compare
 from analyzers.errors import BadExpression
 from analyzers.reporting.document import to_json
+from analyzers.units import ms, percent
 from tests.support.comparing import stepping
 from tests.support.docs import README
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.sweeping import entry, write_cell, write_sweep
 from tests.support.tiers import cases
+from tests.support.typical_steps import typical_of_sample
 from tracer.cli import main
 
 DDP2, DDP4, DP4 = (str(SAMPLES / f"resnet18-{name}") for name in ("ddp2", "ddp4", "dp4"))
@@ -229,10 +232,12 @@ def ends(capsys, *arguments: str) -> tuple[int, list[str]]:
 
 @pytest.mark.usefixtures("remembered")
 def test_a_condition_that_holds_ends_with_3_and_a_line(capsys):
-    code, lines = ends(capsys, "report", DDP4, "--fail-on", "exposed_share>0.1", "--fail-on", "ranks < 4")
+    code, lines = ends(capsys, "report", DDP4, "--fail-on", "exposed_share>0.05", "--fail-on", "ranks < 4")
+    windows = typical_of_sample(Path(DDP4))
+    share = sum(row.exposed_comm_ns for row in windows) / sum(row.span_ns for row in windows)
     assert code == 3
     assert lines == [
-        "tracer: --fail-on 'exposed_share>0.1' holds: exposed_share is 16.6 % (resnet18-ddp4)",
+        f"tracer: --fail-on 'exposed_share>0.05' holds: exposed_share is {percent(share)} (resnet18-ddp4)",
     ]
 
 
@@ -264,13 +269,22 @@ def test_a_bad_condition_is_a_usage_error_before_anything_is_read(capsys, tmp_pa
         assert "did you mean exposed_share" in line
 
 
+def exposed_ns(path: Path) -> float:
+    """The median over typical steps of the median over ranks."""
+    steps: dict[int, list[int]] = {}
+    for row in typical_of_sample(path):
+        steps.setdefault(row.step, []).append(row.exposed_comm_ns)
+    return median(map(median, steps.values()))
+
+
 @pytest.mark.usefixtures("remembered")
 def test_a_comparison_is_judged_against_its_baseline(capsys):
-    code, lines = ends(capsys, "compare", DDP2, DDP4, "--fail-on", "exposed_comm_ns > 1.5*baseline")
+    code, lines = ends(capsys, "compare", DDP2, DDP4, "--fail-on", "exposed_comm_ns > 1.005*baseline")
     assert code == 3
+    measured, baseline = (ms(exposed_ns(Path(run))) for run in (DDP4, DDP2))
     assert lines == [
-        "tracer: --fail-on 'exposed_comm_ns > 1.5*baseline' holds: exposed_comm_ns is 1.64 ms, "
-        "baseline(exposed_comm_ns) is 0.892 ms (resnet18-ddp4 against resnet18-ddp2)"
+        f"tracer: --fail-on 'exposed_comm_ns > 1.005*baseline' holds: exposed_comm_ns is {measured}, "
+        f"baseline(exposed_comm_ns) is {baseline} (resnet18-ddp4 against resnet18-ddp2)"
     ]
     assert ends(capsys, "compare", DDP2, DDP4, "--fail-on", "step_ns > 1.5*baseline") == (0, [])
     code, (line,) = ends(capsys, "compare", DDP2, DDP4, "--fail-on", "changed(step_ns)")

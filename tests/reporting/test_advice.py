@@ -453,7 +453,8 @@ def test_a_drawn_step_is_advised_as_a_whole(tmp_path):
     rows = [row | {"ts": row["ts"] + 30} if row["ts"] >= 110 and row["ts"] < 140 else row for row in ddp_step()]
     rows = [*rows, *(shifted(row, 200, 1_000_000) for row in rows if "Step#" not in row["name"]), step(1, 200, 200)]
     found = told(tmp_path, rows, rows).summary.advice
+    # From 12 to 212 us runs what takes 54: the second step is the last, and does not count.
     assert [(" ".join(each.text.split()[:4]), each.figure_ns) for each in found] == [
-        ("give the CPU less", 121_000),
+        ("give the CPU less", 146_000),
         ("copy gradients into buckets", 2_000),
     ]

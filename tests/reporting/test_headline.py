@@ -12,7 +12,7 @@ from tests.support.samples import REPORTED, SAMPLES, reported
 # What a colleague would say of the samples that show one thing.
 SAID = {
     "resnet18-ddp1": ("launch_bound", "the CPU launches too slowly"),
-    "resnet18-ddp2-sick": ("straggler", "rank 1's CPU launches late: the other rank spends 74 % of its step waiting"),
+    "resnet18-ddp2-sick": ("straggler", "rank 1's CPU launches late: the other rank spends 72 % of its step waiting"),
     "resnet18-fsdp4": (
         "launch_bound",
         "GPUs are idle, or wait for rank 3, whose CPU is hardly slower than the others'",

@@ -1,14 +1,18 @@
 """Controls: medians of single steps, pairs of blocks, and what older recordings have."""
 
+from statistics import median
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.notices import Code
-from analyzers.run.controls import Control, Controls, control, joined_controls
+from analyzers.run.controls import LONGEST_NS, Control, Controls, control, joined_controls
+from tests.support.typical_steps import samples, typical_samples
 
-STEPS = st.lists(st.lists(st.integers(1, 10**6), max_size=4), max_size=5)
+TIME = st.one_of(st.integers(1, 10**6), st.integers(90, 130), st.sampled_from([0, -5, LONGEST_NS]))
+STEPS = st.lists(st.lists(TIME, max_size=4), max_size=5)
 
 
 def of(*blocks):
@@ -18,19 +22,18 @@ def of(*blocks):
 
 @settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 3), STEPS, max_size=3))
-def test_a_control_is_the_median_of_all_steps_of_all_ranks_and_blocks(ranks):
-    every = sorted(step for blocks in ranks.values() for block in blocks for step in block)
+def test_a_control_is_the_median_of_the_typical_steps_each_the_longest_over_ranks(ranks):
+    """Ranks have blocks and steps that others lack, and times that no step can have."""
     found = control(ranks)
+    blocks = typical_samples(found)
+    every = [step for block in blocks for step in block]
     if not every:
         assert (found.median_ns, found.interval_ns, found.blocks_ns) == (None, None, [])
         return
-    middle = len(every) // 2
-    assert found.median_ns == round(every[middle] if len(every) % 2 else (every[middle - 1] + every[middle]) / 2)
-    assert len(found.blocks_ns) == len({k for blocks in ranks.values() for k, block in enumerate(blocks) if block})
-    assert (found.interval_ns is None) == (
-        len({(k, step) for blocks in ranks.values() for k, block in enumerate(blocks) for step in range(len(block))})
-        == 1
-    )
+    assert found.median_ns == round(median(every))
+    assert found.blocks_ns == [median(block) for block in blocks if block]
+    assert found.odd_steps == sum(map(len, samples(found))) - len(every)
+    assert (found.interval_ns is None) == (len(every) == 1)
 
 
 def test_hosts_times_are_their_ranks_and_no_steps():
@@ -62,7 +65,8 @@ def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_s
     older = '{"samples_ns": {"0": [10, 30], "1": [11, 31]}, "median_ns": null, "spread": 0.9, "reason": "wide"}'
     read = msgspec.json.decode(older, type=Control)
     assert read.by_rank() == {"0": [[10], [30]], "1": [[11], [31]]}
-    assert (read.median_ns, read.blocks_ns) == (20, [10.5, 30.5])
+    # A block's mean is a sample; the longest over ranks is the step, and of two steps none is odd.
+    assert (read.median_ns, read.blocks_ns) == (21, [11.0, 31.0])
     joined = joined_controls([Controls(unprofiled=read), Controls(unprofiled=control({2: [[12], [32]]}))]).unprofiled
     assert joined and joined.steps_ns == {"0": [[10], [30]], "1": [[11], [31]], "2": [[12], [32]]}
 
@@ -70,12 +74,14 @@ def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_s
 @pytest.mark.parametrize(
     ("unprofiled", "light", "ratios"),
     [
-        ([[10], [20], [40]], [[11], [24], [44]], [1.1, 1.2, 1.1]),
+        ([[10], [12], [14]], [[11], [15], [14]], [1.1, 1.25, 1.0]),
         # The last round is not whole: its unprofiled block, or its profiled one, is alone.
         ([[10], [20], [500]], [[11], [24]], [1.1, 1.2]),
         ([[10], [20]], [[11], [24], [999]], [1.1, 1.2]),
         # A block that nobody timed is beside nothing.
-        ([[10], [], [40]], [[11], [24], [44]], [1.1, 1.1]),
+        ([[10], [], [14]], [[11], [12], [14]], [1.1, 1.0]),
+        # A block of which all steps are odd is beside nothing, and an odd step is left out of its block.
+        ([[10], [10, 90], [40]], [[11], [12], [11]], [1.1, 1.2]),
         ([], [[11]], []),
     ],
 )

@@ -11,7 +11,10 @@ import pytest
 from analyzers.rank.columns.activity import device_label
 from analyzers.rank.strategies import DDP, STRATEGIES, Purpose
 from analyzers.rank.summary import RunSummary
+from analyzers.reporting.per_step import mean_steps
+from analyzers.step_parts import CAUSE_PARTS, EXPOSED, PARTS, fields_of
 from analyzers.trace.collective_calls import Collective, itemsize
+from tests.support import typical_steps
 from tests.support.samples import reported, summarized
 
 
@@ -223,7 +226,27 @@ def attentions_transfers_are_its_collectives(path: Path) -> None:
         assert compute[window.rank, window.step] <= window.compute_ns
 
 
+def figures_are_of_typical_windows(path: Path) -> None:
+    found, summary = reported(path), reported(path).summary
+    manifest = summarized(path).manifest
+    unprofiled = manifest.controls.unprofiled if manifest is not None else None
+    typical, odd, start = typical_steps.split(found.windows, unprofiled)
+    assert (summary.steps.typical, [step.step for step in summary.steps.odd]) == (typical, odd)
+    assert ([summary.steps.profile_start.step] if summary.steps.profile_start is not None else []) == start
+    windows = typical_steps.typical_windows(found, unprofiled)
+    assert windows == [window for window in found.windows if window.typical]
+    total_ns = sum(window.span_ns for window in windows)
+    for name in fields_of((*PARTS, *EXPOSED)):
+        assert summary.shares[name] == pytest.approx(sum(getattr(window, name) for window in windows) / total_ns)
+    assert sum(summary.shares[part.field] or 0 for part in PARTS) == pytest.approx(1)
+    chosen = summary.representative
+    assert (chosen.rank, chosen.device, chosen.step) in {(row.rank, row.device, row.step) for row in windows}
+    for mean in mean_steps(found).values():
+        assert sum(mean[name] for name in fields_of(CAUSE_PARTS)) == pytest.approx(mean["span_ns"])
+
+
 LAWS = (
+    figures_are_of_typical_windows,
     tokens_sent_are_tokens_received,
     experts_wait_as_their_collectives_do,
     attentions_transfers_are_its_collectives,

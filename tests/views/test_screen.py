@@ -1,15 +1,20 @@
 """The first screen: the message in 35 lines of 100 columns, on every run."""
 
 from pathlib import Path
+from statistics import median
 
+import numpy as np
 import pytest
 
 from analyzers.lazy_fields import replaced as replace
 from analyzers.notices import Code, Notice
 from analyzers.reporting.build import report
 from analyzers.reporting.document import MarkedRank, Report
+from analyzers.statistics import median_interval
+from analyzers.units import between_ms, ms
 from tests.support.drawing import meet
-from tests.support.samples import REPORTED, SAMPLES, reported
+from tests.support.samples import REPORTED, SAMPLES, reported, summarized
+from tests.support.typical_steps import control_ns, typical_of_sample, typical_samples
 from tracer.cli import main
 from tracer.views.sections.screen import MOST_LINES, NARROWEST, WIDEST, first_screen_text
 
@@ -39,7 +44,11 @@ def test_every_run_fits_one_screen_and_says_its_problem(path: Path):
 
 def test_what_ran_the_step_the_problem_what_to_do_ranks_and_what_next():
     shown = first_screen_text(reported(SICK), "traces/sick")
-    assert "12.05 ms per step (between 11.36 and 13.33 ms), 13.45 ms while profiled" in shown
+    timed = summarized(SICK).manifest.controls.unprofiled
+    limits = median_interval([np.array(block)[:, np.newaxis] for block in typical_samples(timed)])
+    profiled_ns = median(window.span_ns for window in typical_of_sample(SICK))
+    step = f"{ms(control_ns(timed))} per step ({between_ms(limits)}), {ms(profiled_ns)} while profiled"
+    assert step in shown
     starts = [line[:15].strip() for line in shown.splitlines() if line[:1].isupper()]
     assert starts == ["MAIN PROBLEM", "WHAT TO DO", "RANKS", "COMMUNICATION", "TRUST", "NEXT"]
     (marked,) = [line for line in shown.splitlines() if "<- late" in line]

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Columns, Int64
+from analyzers.arrays import UNKNOWN, Columns, Int64
 from analyzers.intervals import Intervals
 from analyzers.rank.columns.activity import Activity, activities, device_labels
-from analyzers.rank.columns.windows import Windows, profiler_steps, windows
+from analyzers.rank.columns.windows import Steps, Windows, profiler_steps, windows
 from analyzers.rank.kernels import Extents
 from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace, Run
@@ -36,7 +36,9 @@ class Breakdown(Columns):
     """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
 
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
-    on its first row. `unmarked` windows are whole traces, in which no step is marked.
+    on its first row. `unmarked` windows are whole traces, in which no step is marked. A window that `ends_cycle` lacks
+    its host's part: it ends with its last device event. `pause_in` is the step whose mark on the host holds the longest
+    pause of a window, -1 where none does.
     """
 
     rank: Int64
@@ -53,6 +55,8 @@ class Breakdown(Columns):
     idle_ns: Int64
     outside_ns: Int64
     unmarked: NDArray[np.bool_]
+    ends_cycle: NDArray[np.bool_]
+    pause_in: Int64
 
     __repr__ = brief
 
@@ -84,12 +88,14 @@ def breakdown(source: Run | RankTrace) -> Breakdown:
     """Return the breakdown of every window in a run, or in one rank."""
     if isinstance(source, RankTrace):
         steps = profiler_steps(source.timed)
-        return Breakdown.joined([_of_device(activity, windows(activity, steps)) for activity in activities(source)])
+        return Breakdown.joined([_of_device(activity, steps) for activity in activities(source)])
     return Breakdown.joined([breakdown(trace) for trace in source.ranks])
 
 
-def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
+def _of_device(activity: Activity, steps: Steps) -> Breakdown:
+    tiles = windows(activity, steps)
     compute, comm, copy = activity.compute, activity.comm, activity.copy
+    busy = compute | comm | copy
 
     def inside(time: Intervals) -> Int64:
         return time.length_within(tiles.start_ns, tiles.end_ns)
@@ -110,10 +116,28 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
         overlapped_comm_ns=inside(comm & compute),
         exposed_comm_ns=inside(comm - compute),
         exposed_copy_ns=inside(copy - (compute | comm)),
-        idle_ns=span_ns - inside(compute | comm | copy),
+        idle_ns=span_ns - inside(busy),
         outside_ns=outside_ns,
         unmarked=np.full(count, tiles.unmarked),
+        ends_cycle=np.arange(count) == count - 1,
+        pause_in=_pause_in(busy, tiles, steps),
     )
+
+
+def _pause_in(busy: Intervals, tiles: Windows, steps: Steps) -> Int64:
+    """Return the step on the host that holds the middle of each window's longest pause.
+
+    host      |1      |2      |3           the pause is of step 2 on the host,
+    device     aaa aaa    bbb bbb cc       and in the window of step 1
+    """
+    start_ns, end_ns = busy.end[:-1], busy.start[1:]
+    window = np.searchsorted(tiles.start_ns, start_ns, side="right") - 1
+    order = np.lexsort((end_ns - start_ns, window))
+    last = order[np.flatnonzero(np.diff(window[order], append=len(tiles.step)))]
+    last = last[window[last] >= 0]
+    pause_in = np.full(len(tiles.step), UNKNOWN, dtype=np.int64)
+    pause_in[window[last]] = steps.number_at((start_ns[last] + end_ns[last]) // 2)
+    return pause_in
 
 
 def extents(rows: Breakdown) -> Extents:

@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, Mask
 from analyzers.collectives import ExposedParts
 from analyzers.notices import Code, Notice
 from analyzers.rank import CPU_DEVICE, NOT_KNOWN, Breakdown, Measured, RunSummary
@@ -29,7 +29,7 @@ class IdleFrom(StrEnum):
 
 
 class SyncCost(msgspec.Struct, frozen=True):
-    """What gradient synchronization costs a step: means over windows, ns, beside the control.
+    """What gradient synchronization costs a step: means over typical windows, ns, beside the control.
 
     `control_ns` is unprofiled, `profiled_ns` the same difference between windows with and without synchronization.
     `control_interval_ns` is what the control lies between: where it holds 0, the two steps are not told apart, and
@@ -72,10 +72,12 @@ OVERSHOT = 1.2
 ENOUGH = 0.5
 
 
-def sync_cost(run: RunSummary, rows: Breakdown, exposed: ExposedParts, controls: Controls) -> SyncCost | None:
-    """Average over all windows, which add up; contention over those that know it, if at least half do.
+def sync_cost(
+    run: RunSummary, rows: Breakdown, typical: Mask, exposed: ExposedParts, controls: Controls
+) -> SyncCost | None:
+    """Average over typical windows, which add up; contention over those that know it, if at least half do.
 
-    None where nothing communicates. `rows` are all ranks' windows in order.
+    None where nothing communicates. `rows` are all ranks' windows in order, of which some are `typical`.
     """
     if not rows.comm_ns.any():
         return None
@@ -83,20 +85,20 @@ def sync_cost(run: RunSummary, rows: Breakdown, exposed: ExposedParts, controls:
     costs = [measured.cost for measured in run.measured]
     is_estimate = any(cost.is_estimate for cost in costs)
     changed = not is_estimate and all(cost.has_change.all() for cost in costs)
-    idle = _column(run.measured, "idle_change_ns" if changed else "packing_idle_ns")
-    contention = _column(run.measured, "contention_ns")
+    idle = _column(run.measured, typical, "idle_change_ns" if changed else "packing_idle_ns")
+    contention = _column(run.measured, typical, "contention_ns")
     is_known = contention != NOT_KNOWN
-    beside_ns, compared_ns = (_column(run.measured, name).sum() for name in ("beside_ns", "compared_ns"))
+    beside_ns, compared_ns = (_column(run.measured, typical, name).sum() for name in ("beside_ns", "compared_ns"))
     contention_ns = _mean(contention[is_known]) if is_known.any() and is_known.mean() >= ENOUGH else None
     parts = {
-        "exposed_wait_ns": _mean(exposed.exposed_wait_ns),
-        "exposed_transfer_ns": _mean(exposed.exposed_transfer_ns),
-        "exposed_unresolved_ns": _mean(exposed.exposed_unresolved_ns),
-        "packing_ns": _mean(_column(run.measured, "packing_alone_ns")),
-        "packing_copies_ns": _mean(_column(run.measured, "packing_copies_ns")),
+        "exposed_wait_ns": _mean(exposed.exposed_wait_ns[typical]),
+        "exposed_transfer_ns": _mean(exposed.exposed_transfer_ns[typical]),
+        "exposed_unresolved_ns": _mean(exposed.exposed_unresolved_ns[typical]),
+        "packing_ns": _mean(_column(run.measured, typical, "packing_alone_ns")),
+        "packing_copies_ns": _mean(_column(run.measured, typical, "packing_copies_ns")),
         "idle_ns": _mean(idle),
     }
-    profiled_ns = _mean(_column(run.measured, "span_change_ns")) if changed else None
+    profiled_ns = _mean(_column(run.measured, typical, "span_change_ns")) if changed else None
     accounted_ns = sum(parts.values()) + (contention_ns or 0)
     return SyncCost(
         control_ns=control_ns,
@@ -114,8 +116,8 @@ def sync_cost(run: RunSummary, rows: Breakdown, exposed: ExposedParts, controls:
     )
 
 
-def _column(measured: Sequence[Measured], name: str) -> Int64:
-    return np.concatenate([getattr(rank_measured.cost, name) for rank_measured in measured])
+def _column(measured: Sequence[Measured], typical: Mask, name: str) -> Int64:
+    return np.concatenate([getattr(rank_measured.cost, name) for rank_measured in measured])[typical]
 
 
 def _ratio(part_ns: int, whole_ns: int | None) -> float | None:

@@ -60,7 +60,7 @@ class StepTime(LazyStruct, frozen=True):
         return f"{rounded_percent(ns / self.whole_ns)} of the {self.step_word}"
 
     def typical(self, parts: Iterable[tuple[LayerRow | ShardedCollective | TensorWindow, int]]) -> int:
-        """Return the median, over all windows, of what each window's rows add up to, ns: one odd step is no reason."""
+        """Return the median, over typical windows, of what the rows of each add up to, ns."""
         total: Counter[tuple[int, int | str, int]] = Counter()
         for row, ns in parts:
             if row.step is not None:

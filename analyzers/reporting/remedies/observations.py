@@ -40,6 +40,8 @@ class Copies:
 class Evidence(StepTime, frozen=True):
     """Rows of the report, the median step, and means over windows.
 
+    Rows and means are of typical windows, but `synchronizing` and `idle_lines` of all `recorded_windows`.
+
     `free_compute_ns` is compute with no communication beside it, which could hide some, None where it is
     not known. `complete`: no collective has
     members that are not in the run. `gradient_dtypes` are those that are reduced, `latency_ns` the shortest transfer of
@@ -48,6 +50,7 @@ class Evidence(StepTime, frozen=True):
     of the input are. `environment` is what run.json has of it.
     """
 
+    recorded_windows: int = 1
     buckets: BucketTimes | None = None
     layers: Sequence[LayerRow] = ()
     of_lines: LineCommunication | None = None

@@ -246,7 +246,7 @@ def _synchronizing(evidence: Evidence) -> Iterator[Advice]:
     calls: Counter[tuple[str | None, str]] = Counter()
     for row in evidence.synchronizing:
         calls[row.name, row.call] += row.count
-    if not calls or evidence.windows == 0:
+    if not calls:
         return
     ((name, call), _), *_ = calls.most_common(1)
     yield advised(
@@ -255,7 +255,7 @@ def _synchronizing(evidence: Evidence) -> Iterator[Advice]:
         "memory) in the step",
         figure,
         f"{_devices(evidence)} idle {evidence.part(figure)}: the CPU waits for the GPU before it launches more",
-        f"most often in {name or 'Python'} ({call}, {calls[name, call] / evidence.windows:.2f} per "
+        f"most often in {name or 'Python'} ({call}, {calls[name, call] / evidence.recorded_windows:.2f} per "
         f"{evidence.step_word})",
     )
 

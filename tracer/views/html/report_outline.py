@@ -48,7 +48,7 @@ def outline(report: Report, shown: Shown, predicted: WhatIf | None) -> list[Page
 def _ranks(report: Report) -> str:
     span, devices = report.summary.windows["span_ns"], report.summary.by_device
     marked = [f"rank {each.rank} is {each.mark}" for each in report.summary.headline.marked]
-    extent = f"profiled steps between {ms(span.minimum or 0)} and {ms(span.maximum or 0)}"
+    extent = f"typical profiled steps between {ms(span.minimum or 0)} and {ms(span.maximum or 0)}"
     return "; ".join([count(len(devices), "device"), extent, *marked])
 
 

@@ -87,9 +87,9 @@ def breakdown(report: Report, theme: Theme) -> Figure:
     bars = stacked(CAUSE_PARTS, [[step.get(part.field) for part in CAUSE_PARTS] for step in steps])
     ends = bars[-1].ends if bars else [0.0] * len(steps)
     labels = [_label(device, standing.word, report) for device, standing in shown]
-    axes_pt, windows = _axes_pt(labels, ends), count(report.summary.windows["span_ns"].count, "window")
+    axes_pt, typical = _axes_pt(labels, ends), count(report.summary.windows["span_ns"].count, "typical window")
     notes = [
-        f"Means over {windows} (one step on one device each), {report.run.times_from} window's times.",
+        f"Means over {typical} (one step on one device each), {report.run.times_from} window's times.",
         *_of_two_causes(bars),
         *(_small_parts(bars, labels, ends, axes_pt) if is_roomy(len(steps)) else []),
         *_left_out(report),
@@ -256,7 +256,7 @@ def layers(report: Report, theme: Theme) -> Figure:
     most = "compute or communicate" if comm else "compute"
     notes = [
         f"{len(shown)} of {count(len(modules), 'layer')}: those that {most} longest; medians "
-        "over windows (one step on one device each). Optimizer, loss, packing: left out.",
+        "over all windows (one step on one device each). Optimizer, loss, packing: left out.",
         *(_whose(report) if comm else []),
     ]
     entries = [swatch(part_bars.part, theme) for part_bars in (*compute, *comm)]

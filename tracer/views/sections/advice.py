@@ -98,7 +98,7 @@ def true_cost(report: Report) -> Section:
     groups = [
         [[name, milliseconds(value), note] for name, value, note in lines] for lines in (_parts(cost), _sums(cost))
     ]
-    title = "What communication costs per step: each part measured, means over windows"
+    title = "What communication costs per step: each part measured, means over typical windows"
     return [Heading(title), Table([*texts(""), *numbers("ms"), *texts("")], groups)]
 
 

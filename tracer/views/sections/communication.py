@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzers.collectives import BandwidthRow, CollectiveRow, WaitingRow
-from analyzers.reporting import Report
+from analyzers.reporting import Report, rows_of_typical
 from analyzers.units import ms, percent, us
 from tracer.views import (
     HELP,
@@ -205,8 +205,8 @@ def _copies(report: Report) -> list[str]:
 
 
 def waiting(report: Report, most: int = MOST_WAITING_RANKS) -> Section:
-    """List what each rank waited and what it made the others wait, a mean over steps, and what kept it."""
-    rows = [row for row in report.waiting if row.step is not None]
+    """List what each rank waited and what it made the others wait, a mean over typical steps, and what kept it."""
+    rows = rows_of_typical(report, report.waiting)
     if not any(row.waited_ns for row in rows):
         return []
     means = [_mean(list(device_rows)) for _, device_rows in groupby(rows, key=lambda row: (row.rank, str(row.device)))]
@@ -225,7 +225,7 @@ def waiting(report: Report, most: int = MOST_WAITING_RANKS) -> Section:
     left_out = len(means) - len(shown)
     fewer = f"and {count(left_out, 'more rank')} that caused less: --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
-    title = "Waiting, ms per step: how long each rank waited, and how long it made the others wait, by reason"
+    title = "Waiting, ms per typical step: how long each rank waited, and how long it made the others wait, by reason"
     lines = table(fields, by_device, place=lambda row: Place(rank=row.rank, device=row.device))
     return [Heading(title), lines, *rest, *map(Paragraph, _worst(report, means))]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from analyzers.rank import OTHERS
-from analyzers.reporting import IDLE_CAUSES, IdleLine, Report
+from analyzers.reporting import IDLE_CAUSES, IdleLine, Report, Window, rows_of_typical, typical_of
 from analyzers.units import ms, percent
 from tracer.views import Field, Heading, Paragraph, Section, Table, count, milliseconds, table
 
@@ -30,33 +30,36 @@ _PHASES = {
     "optimizer": "in the optimizer",
     "between_steps": "between two steps",
 }
-_MEAN = "Per step, the mean of all windows."
+_MEAN = "Per step, the mean over typical windows."
+_MEAN_OF_ALL = "Per step, the mean over all windows."
 _WHERE = "The operator or module that the CPU ran while the device was idle."
 _LINES = 8
 _LONGEST_NAME = 44
 
 
 def idle_section(report: Report) -> Section:
-    """Show idle time by cause and phase, and what the host was in; means of all windows."""
-    idle_ns = sum(window.idle_ns for window in report.windows)
+    """Show idle time by cause and phase, means over typical windows; and over all, what the host was in."""
+    windows = typical_of(report.windows)
+    idle_ns = sum(window.idle_ns for window in windows)
     if not idle_ns:
         return []
     return [
-        Heading("Where idle time comes from, ms per step (means over all windows)"),
-        _by_cause(report, idle_ns),
+        Heading("Where idle time comes from, ms per step (means over typical windows)"),
+        _by_cause(report, windows, idle_ns),
         *_by_line(report),
         *_launches(report),
     ]
 
 
-def _by_cause(report: Report, idle_ns: int) -> Table:
+def _by_cause(report: Report, windows: Sequence[Window], idle_ns: int) -> Table:
     total: Counter[str] = Counter()
     phases: Counter[tuple[str, str]] = Counter()
+    in_phases = rows_of_typical(report, report.idle.phases)
     for cause in IDLE_CAUSES:
-        total[cause] = sum(getattr(window.idle, f"{cause}_ns") for window in report.windows)
-        for row in report.idle.phases:
+        total[cause] = sum(getattr(window.idle, f"{cause}_ns") for window in windows)
+        for row in in_phases:
             phases[cause, row.phase] += getattr(row.idle, f"{cause}_ns")
-    steps = len(report.windows)
+    steps = len(windows)
     fields: Sequence[Field[str]] = (
         Field("", True, cell=_spaced),
         Field("ms", help=_MEAN, cell=lambda cause: milliseconds(total[cause] / steps)),
@@ -89,11 +92,11 @@ def _by_line(report: Report) -> Section:
         Field("the CPU is in", True, help=_WHERE, cell=lambda key: key[0]),
         Field("cause", True, help="Why the device was idle.", cell=lambda key: key[1]),
         Field("phase", True, help="The part of the step that the CPU was in.", cell=lambda key: _spaced(key[2])),
-        Field("ms", help=_MEAN, cell=lambda key: milliseconds(ns[key] / steps)),
+        Field("ms", help=_MEAN_OF_ALL, cell=lambda key: milliseconds(ns[key] / steps)),
         Field("times", help="How often per step.", cell=lambda key: f"{times[key] / steps:.1f}"),
     )
     longest = [key for key, _ in ns.most_common(_LINES)]
-    title = "Where the CPU is while a device is idle, ms per step"
+    title = "Where the CPU is while a device is idle, ms per step (means over all windows)"
     return [Heading(title), table(fields, longest)] if longest else []
 
 
@@ -104,7 +107,7 @@ def _key(line: IdleLine) -> tuple[str, str, str]:
 
 
 def _launches(report: Report) -> Section:
-    rows = [row for row in report.idle.launches if row.operations]
+    rows = [row for row in rows_of_typical(report, report.idle.launches) if row.operations]
     if not rows:
         return []
     operations = sum(row.operations for row in rows)

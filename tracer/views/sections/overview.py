@@ -122,6 +122,7 @@ def by_step(report: Report) -> Section:
         field("start_ns", "starts", wide=True),
         field("span_ns", "span"),
         *step_fields(report),
+        Field("", True, cell=lambda window: "" if window.typical else "in no figure"),
     )
 
     def place(window: Window) -> Place:

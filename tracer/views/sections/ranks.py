@@ -46,8 +46,8 @@ _LABELS = {part.field: part.label.replace(" ", "\n") for part in (COMPUTE, COMM,
 _LABELS |= {_OVERLAP: "overlap"}
 _WORDS = {part.field: part.label for part in PARTS} | {"span_ns": "step", WAITING.field: "waiting"}
 _QUANTILES = {"minimum": "lowest", "low": "25 %", "median": "median", "high": "75 %", "maximum": "highest"}
-_WINDOWS = "How many profiled steps these medians are taken over."
-_EXTENT = "The shortest and the longest profiled step."
+_WINDOWS = "How many typical profiled steps these medians are taken over."
+_EXTENT = "The shortest and the longest typical profiled step."
 _OWN = "Slowest and fastest go by a rank's step less its waiting: the rank that waits least is the one others wait for."
 _OUTLIER = "An outlier lies beyond the quartiles by three times their distance, and by 1 % of the step."
 
@@ -84,7 +84,7 @@ def ranks_and_bars(report: Report, width: int | None = None) -> Section:
 
 def by_rank(report: Report, most: int = MANY) -> list[Block]:
     """List every device's medians, and those of all; of more than `most` the spread, and those that stand out."""
-    title = f"Median step of each device, ms ({timed_with(report.run.times_from)})"
+    title = f"Median typical step of each device, ms ({timed_with(report.run.times_from)})"
     over = report.summary.over_devices
     if over is None or over.devices <= most:
         return [Heading(title), _every_device(report)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzers.notices import Weight
-from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report
+from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report, odd_words
 from analyzers.units import between_ms, count, ms, percent
 from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
 from tracer.views.sections.advice import gains_remark, listed_advice
@@ -84,7 +84,7 @@ class _Layout:
         drawn = bar([share for _, share in parts], self.columns)
         words = [f"{part.glyph} {part.label} {percent(share)}" for part, share in parts if share or part is not COMM]
         lines = self._wrapped("", step_words(self.report), style=_BOLD, indent=0)
-        return [*lines, drawn, *self._legend(words), *self._exposed()]
+        return [*lines, drawn, *self._legend(words), *self._exposed(), *self._odd()]
 
     def _legend(self, words: Sequence[str]) -> list[Line]:
         lines, line = [], ""
@@ -98,6 +98,11 @@ class _Layout:
     def _exposed(self) -> list[Line]:
         """Say what exposed communication is made of, where there is some."""
         words = exposed_words(self.report)
+        return self._wrapped("", words, indent=0, style=_FAINT) if words else []
+
+    def _odd(self) -> list[Line]:
+        """Say which steps these shares are not of, where there are some."""
+        words = " ".join(odd_words(self.report.summary.steps))
         return self._wrapped("", words, indent=0, style=_FAINT) if words else []
 
     def _problem(self) -> list[Line]:

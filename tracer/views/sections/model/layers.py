@@ -28,7 +28,7 @@ SHARDING = ("all_gather", "reduce_scatter")
 
 
 def by_layer(report: Report, wide: bool) -> Section:
-    """List every layer, medians over windows; one step where they add up; sharded modules' collectives or buckets."""
+    """List every layer, medians over all windows; a step where they add up; sharded modules' collectives or buckets."""
     held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
     return [*layers_section(report), *held]
 
@@ -41,7 +41,7 @@ def layers_section(report: Report) -> list[Block]:
     sharded = _sharded(report)
     share = [_SHARE] if report.summary.buckets else [_OWN] if sharded else []
     return [
-        Heading("Layers: medians over windows (one profiled step on one device each), ms"),
+        Heading("Layers: medians over all windows (one profiled step on one device each), ms"),
         Paragraph(source),
         _table(report),
         Paragraph(" ".join([*share, _BRACKETS]), is_faint=True),
@@ -148,7 +148,7 @@ def _sharded(report: Report) -> Section:
         field("wait_ns", "waiting", of=_median_call, wide=True),
         field("exposed_ns", "exposed", of=_median_call),
     )
-    title = "Collectives of sharded modules: medians over windows, ms"
+    title = "Collectives of sharded modules: medians over all windows, ms"
     return [Heading(title), table(fields, *groups, place=_place, subject=_MODULE)]
 
 
@@ -209,7 +209,7 @@ _PACKED = (
 
 
 def _causes(report: Report) -> Section:
-    """List why sharded modules' collectives are exposed, means over windows, so that causes add up."""
+    """List why sharded modules' collectives are exposed, means over all windows, so that causes add up."""
     rows = [row for row in report.sharded.collectives if row.step is not None]
     if not any(row.exposed_ns for row in rows):
         return []
@@ -227,14 +227,14 @@ def _causes(report: Report) -> Section:
     ]
     fields = [*_MODULE_FIELDS, *_means((("exposed_ns", "exposed", ""), *_CAUSES), rows, windows)]
     return [
-        Heading("Why sharded modules' collectives are exposed: means over windows, ms"),
+        Heading("Why sharded modules' collectives are exposed: means over all windows, ms"),
         table(fields, *groups, place=_place, subject=_MODULE),
         Paragraph(_MEANT, is_faint=True),
     ]
 
 
 def _means(figures: Iterable[tuple[str, str, str]], rows: Sequence[object], windows: int) -> list[Field[_LayerCalls]]:
-    """Build the columns of means over windows of what calls add up to: figures that any row has."""
+    """Build the columns of means over all windows of what calls add up to: figures that any row has."""
 
     def mean(one: _LayerCalls, name: str) -> float:
         total: int = sum(getattr(call, name) for call in one.calls)
@@ -246,7 +246,7 @@ def _means(figures: Iterable[tuple[str, str, str]], rows: Sequence[object], wind
 
 
 def _packed(report: Report) -> Section:
-    """List what is packed for each sharded module, means over windows, and whether it was resharded."""
+    """List what is packed for each sharded module, means over all windows, and whether it was resharded."""
     by_module: dict[str | None, list[ShardedModule]] = {}
     for row in report.sharded.modules:
         by_module.setdefault(row.module, []).append(row)
@@ -264,7 +264,7 @@ def _packed(report: Report) -> Section:
         *_means(_PACKED, report.sharded.modules, windows),
     )
     lines = [_LayerCalls(module, rows) for module, rows in by_module.items()]
-    return [Heading("Packing for sharded modules: means over windows, ms"), table(fields, lines)]
+    return [Heading("Packing for sharded modules: means over all windows, ms"), table(fields, lines)]
 
 
 def _activations(report: Report) -> Section:
@@ -282,6 +282,6 @@ def _activations(report: Report) -> Section:
     separate = any(row.symmetric_memory for row in rows)
     library = "; some run on symmetric memory or in kernels of other libraries" if separate else ""
     return [
-        Heading("Collectives of activations: means over windows, ms"),
+        Heading("Collectives of activations: means over all windows, ms"),
         Paragraph(f"exposed {exposed}, of which transfer {moved}; {said}{library}"),
     ]

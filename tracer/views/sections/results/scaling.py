@@ -203,7 +203,7 @@ def _parts(study: Scaling) -> TitledTable:
         for cell in done
     ]
     notes = ["In every window compute + exposed comm + exposed copy + idle = step; medians do not add up."]
-    title = "Where the step's time goes, measured from the traces: medians over windows, ms"
+    title = "Where the step's time goes, measured from the traces: medians over typical windows, ms"
     return TitledTable("shares", title, Table(columns, [rows]), notes)
 
 
@@ -232,7 +232,7 @@ def _subtraction(study: Scaling) -> TitledTable:
 CAVEAT = (
     "Subtraction counts whatever else changed with the devices (packing, contention, a busier CPU, noise) as "
     "communication; T is timed without the profiler (unless marked p), exposed communication under it, the mean over "
-    "windows."
+    "typical windows."
 )
 
 
