@@ -130,7 +130,8 @@ class Headline(msgspec.Struct, frozen=True):
     `sentence` says the problem with its figures, or that nothing stands out. `problem` is the same where there is one,
     `code` its advice's or part's, and `share` what it takes of the profiled step at most. `remedy` is the first advice.
     `communication` says how much is hidden, and what the links gave. `trust` is high, fair or low, and `why` says what
-    lowers it. `step_word` is what a window is called: a step, or a trace where none is marked.
+    lowers it. `mark_ns` is how long a step is marked on the host, where windows, `profiled_step_ns`, cover less than
+    nine tenths of it. `step_word` is what a window is called: a step, or a trace where none is marked.
     """
 
     step_ns: float | None
@@ -144,6 +145,7 @@ class Headline(msgspec.Struct, frozen=True):
     code: str | None = None
     communication: str | None = None
     marked: list[MarkedRank] = []
+    mark_ns: float | None = None
     step_word: str = "step"
 
 

@@ -29,6 +29,8 @@ MUCH_STRETCHED = 1.25
 SMALL_BYTES = 64_000
 # A step whose interval is wider than this share of it is not known well.
 WIDE = 0.25
+# Windows that cover less of the steps' marks are not called the step: one profiled step, or one of little work.
+COVERED = 0.9
 # Of fewer profiled steps one odd step is most of the figures.
 FEW_STEPS = 2
 
@@ -72,6 +74,7 @@ def headline(findings: Findings) -> Headline:
     return Headline(
         step_ns=findings.run.controls.unprofiled_step_ns,
         profiled_step_ns=float(np.median(findings.rows.span_ns)),
+        mark_ns=mark_length(findings.rows),
         problem=problem.words if problem is not None else None,
         share=problem.share if problem is not None else None,
         remedy=problem.remedy if problem is not None else None,
@@ -83,6 +86,12 @@ def headline(findings: Findings) -> Headline:
         marked=_marked(findings),
         step_word=findings.evidence.step_word,
     )
+
+
+def mark_length(rows: Breakdown) -> float | None:
+    """Return how long steps are marked, ns, where windows cover so little of it that they are the device's part."""
+    mark_ns = float(np.median(rows.mark_ns))
+    return mark_ns if np.median(rows.span_ns - COVERED * rows.mark_ns) < 0 else None
 
 
 def _sentence(findings: Findings, problem: Problem | None) -> str:

@@ -18,7 +18,7 @@ from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import ControlFigures, Representative, RunFacts, Summary
 from analyzers.reporting.evidence import evidence_of
-from analyzers.reporting.headline import Findings, headline, why_unresolved
+from analyzers.reporting.headline import Findings, headline, mark_length, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice
 from analyzers.reporting.typical_steps import Steps, odd_words
@@ -121,16 +121,20 @@ def verdict(
 
 def _step(run: RunFacts, rows: Breakdown) -> str:
     """Name the step that people train, where it was timed, and how far the one is stretched that shares are of."""
-    profiled, unprofiled_ns = ms(float(np.median(rows.span_ns))), run.controls.unprofiled_step_ns
+    profiled, mark_ns = ms(float(np.median(rows.span_ns))), mark_length(rows)
+    unprofiled_ns = run.controls.unprofiled_step_ns
     if rows.unmarked.all():
         return f"The whole trace, in which no step is marked, takes {profiled} (median)"
+    if unprofiled_ns is None and mark_ns is not None:
+        return f"A step takes {ms(mark_ns)} under the profiler, and the device's part of it {profiled} (medians)"
     if unprofiled_ns is None:
         return f"A step takes {profiled} under the profiler (median)"
     limits = run.controls.interval("unprofiled_step_ns")
     is_wide = limits is not None and limits[1] - limits[0] > WIDE * unprofiled_ns
     known = f" ({between_ms(limits)})" if limits is not None and is_wide else ""
-    stretched = _stretched(run.controls) or f", and {profiled} while it is profiled"
-    return f"A step takes {ms(unprofiled_ns)}{known}{stretched}. Of the profiled step"
+    stretched = _stretched(run.controls) or f", and {ms(mark_ns) if mark_ns else profiled} while it is profiled"
+    whole = "profiled step" if mark_ns is None else f"device's part of the profiled step, {profiled}"
+    return f"A step takes {ms(unprofiled_ns)}{known}{stretched}. Of the {whole}"
 
 
 def _stretched(controls: ControlFigures) -> str | None:

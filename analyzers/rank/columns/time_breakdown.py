@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +38,7 @@ class Breakdown(Columns):
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
     on its first row. `unmarked` windows are whole traces, in which no step is marked. A window that `ends_cycle` lacks
     its host's part: it ends with its last device event. `pause_in` is the step whose mark on the host holds the longest
-    pause of a window, -1 where none does.
+    pause of a window, -1 where none does. `mark_ns` is how long the step is marked on the host, 0 where that is not known.
     """
 
     rank: Int64
@@ -57,6 +57,7 @@ class Breakdown(Columns):
     unmarked: NDArray[np.bool_]
     ends_cycle: NDArray[np.bool_]
     pause_in: Int64
+    mark_ns: Int64
 
     __repr__ = brief
 
@@ -88,7 +89,9 @@ def breakdown(source: Run | RankTrace) -> Breakdown:
     """Return the breakdown of every window in a run, or in one rank."""
     if isinstance(source, RankTrace):
         steps = profiler_steps(source.timed)
-        return Breakdown.joined([_of_device(activity, steps) for activity in activities(source)])
+        rows = Breakdown.joined([_of_device(activity, steps) for activity in activities(source)])
+        # A light window has no marks of its own: they are as long as the full window's.
+        return replace(rows, mark_ns=np.zeros_like(rows.mark_ns)) if source.is_light else rows
     return Breakdown.joined([breakdown(trace) for trace in source.ranks])
 
 
@@ -121,6 +124,7 @@ def _of_device(activity: Activity, steps: Steps) -> Breakdown:
         unmarked=np.full(count, tiles.unmarked),
         ends_cycle=np.arange(count) == count - 1,
         pause_in=_pause_in(busy, tiles, steps),
+        mark_ns=tiles.mark_ns,
     )
 
 

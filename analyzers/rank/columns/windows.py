@@ -42,7 +42,7 @@ class Steps:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Windows of one device: step numbers and half-open times, in order.
+    """Windows of one device: step numbers, half-open times, and lengths of the steps' marks on the host, in order.
 
     `before_ns` and `after_ns` are the lengths of device activity that lies outside of all windows.
     """
@@ -50,6 +50,7 @@ class Windows:
     step: Int64
     start_ns: Int64
     end_ns: Int64
+    mark_ns: Int64  # 0 where no step is marked
     before_ns: int
     after_ns: int
     unmarked: bool = False  # no step is marked: the one window is all there is
@@ -80,9 +81,8 @@ def windows(activity: Activity, steps: Steps) -> Windows:
     index = steps.index_at(activity.launched_ns)
     inside = index >= 0
     if not inside.any():
-        return Windows(
-            np.array([0]), activity.start_ns.min(keepdims=True), activity.end_ns.max(keepdims=True), 0, 0, True
-        )
+        start, end = activity.start_ns.min(keepdims=True), activity.end_ns.max(keepdims=True)
+        return Windows(np.array([0]), start, end, np.array([0]), 0, 0, True)
     present, first = np.unique(index[inside], return_inverse=True)
     begin = np.full(len(present), np.iinfo(np.int64).max)
     np.minimum.at(begin, first, activity.start_ns[inside])
@@ -93,7 +93,9 @@ def windows(activity: Activity, steps: Steps) -> Windows:
     start = np.maximum.accumulate(begin[by_number])
     last = index == present[by_number[-1]]
     end = np.r_[start[1:], max(int(activity.end_ns[last].max()), int(start[-1]))]
-    return Windows(steps.number[present][by_number], start, end, *_outside(activity, int(start[0]), int(end[-1])))
+    marks = present[by_number]
+    mark_ns = steps.end_ns[marks] - steps.start_ns[marks]
+    return Windows(steps.number[marks], start, end, mark_ns, *_outside(activity, int(start[0]), int(end[-1])))
 
 
 def is_unmarked(activity: Activity, steps: Steps) -> bool:

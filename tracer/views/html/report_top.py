@@ -11,7 +11,7 @@ from analyzers.reporting import Report
 from analyzers.trace import Collective
 from analyzers.units import ms, percent
 from tracer.views import SPLIT_PARTS, TRANSFER, Place
-from tracer.views.sections import ListedAdvice, gains_remark, listed_advice
+from tracer.views.sections import ListedAdvice, gains_remark, listed_advice, profiled_words
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ class Top:
 def top(report: Report) -> Top:
     """Build the first screen from the headline."""
     headline = report.summary.headline
-    figure, _, unit = ms(headline.profiled_step_ns if headline.step_ns is None else headline.step_ns).partition(" ")
+    profiled_ns = headline.profiled_step_ns if headline.mark_ns is None else headline.mark_ns
+    figure, _, unit = ms(profiled_ns if headline.step_ns is None else headline.step_ns).partition(" ")
     return Top(
         figure=figure,
         unit=unit,
@@ -101,9 +102,11 @@ def _remark(report: Report) -> str:
     """Say what the profiler makes of the step."""
     headline = report.summary.headline
     if headline.step_ns is None:
-        return "under the profiler; without it not known"
-    profiled = ms(headline.profiled_step_ns)
-    return f"{profiled} while profiled" if profiled != ms(headline.step_ns) else "with and without the profiler"
+        part = f" the device's part is {ms(headline.profiled_step_ns)};" if headline.mark_ns is not None else ""
+        return f"under the profiler;{part} without it not known"
+    if headline.mark_ns is None and ms(headline.profiled_step_ns) == ms(headline.step_ns):
+        return "with and without the profiler"
+    return profiled_words(headline)
 
 
 def _parts(report: Report) -> Iterable[TopPart]:

@@ -209,16 +209,22 @@ def step_words(report: Report) -> str:
 def step_sentence(report: Report) -> str:
     """Say what a step takes as people train it, and what it takes while it is profiled."""
     headline, controls = report.summary.headline, report.run.controls
-    profiled = ms(headline.profiled_step_ns)
     if headline.step_word != "step":
-        return f"{profiled} for the whole trace, in which no step is marked"
+        return f"{ms(headline.profiled_step_ns)} for the whole trace, in which no step is marked"
     if headline.step_ns is None:
-        return f"{profiled} per step while profiled; how long it takes without the profiler is not known"
+        return f"{profiled_words(headline, ' per step')}; how long it takes without the profiler is not known"
     limits = controls.interval("unprofiled_step_ns")
     between = (
         f" ({between_ms(limits)})" if limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns else ""
     )
-    return f"{ms(headline.step_ns)} per step{between}, {profiled} while profiled"
+    return f"{ms(headline.step_ns)} per step{between}, {profiled_words(headline)}"
+
+
+def profiled_words(headline: Headline, per: str = "") -> str:
+    """Say what a step takes while it is profiled, and what of it windows cover where that is but a part."""
+    if headline.mark_ns is None:
+        return f"{ms(headline.profiled_step_ns)}{per} while profiled"
+    return f"{ms(headline.mark_ns)}{per} while profiled, of which the device's part is {ms(headline.profiled_step_ns)}"
 
 
 def exposed_words(report: Report) -> str:

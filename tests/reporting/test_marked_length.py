@@ -1,0 +1,45 @@
+"""How long a step is marked, and what of it its windows are.
+
+host     |ProfilerStep#1                    |         999 us
+device               kkkkkkkkkkkkk                    one window of 398 us: the device's part
+"""
+
+import pytest
+
+import analyzers
+from tests.support.kineto_files import kernel, step, write
+from tracer.views.sections.screen import step_sentence
+
+HEADER = {"schemaVersion": 1, "baseTimeNanoseconds": 0, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}]}
+
+
+def reported(tmp_path, *events):
+    file = write(tmp_path / "trace.json", HEADER | {"traceEvents": [event for each in events for event in each]})
+    return analyzers.report(analyzers.summarize(file))
+
+
+def test_a_window_that_is_a_part_of_its_mark_is_called_the_devices_part(tmp_path):
+    report = reported(tmp_path, [step(1, 1000, 999)], kernel("gemm", 1500, 398, 1))
+    headline = report.summary.headline
+    assert (headline.mark_ns, headline.profiled_step_ns) == (999_000, 398_000)
+    assert step_sentence(report).startswith(
+        "0.999 ms per step while profiled, of which the device's part is 0.398 ms; how long"
+    )
+    assert report.summary.verdict.startswith(
+        "A step takes 0.999 ms under the profiler, and the device's part of it 0.398 ms (medians): 100.0 % compute"
+    )
+
+
+@pytest.mark.parametrize("dur", [900, 1000, 1500])
+def test_windows_of_nine_tenths_are_the_step(tmp_path, dur):
+    report = reported(tmp_path, [step(1, 1000, 1000)], kernel("gemm", 1500, dur, 1))
+    assert report.summary.headline.mark_ns is None
+    assert report.summary.verdict.startswith("A step takes")
+
+
+def test_windows_from_step_to_step_cover_their_marks_though_the_last_is_short(tmp_path):
+    steps = [[step(k, 1000 * k, 999), *kernel("gemm", 1000 * k + 100, 50, k)] for k in (1, 2, 3)]
+    report = reported(tmp_path, *steps)
+    assert [window.typical for window in report.windows] == [True, True, False]
+    assert report.summary.headline.mark_ns is None
+    assert report.summary.shares["idle_ns"] == pytest.approx(0.95)
