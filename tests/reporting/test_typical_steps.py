@@ -123,6 +123,7 @@ def drawn_rows(spans: dict[int, Sequence[int]], first: Sequence[int] = ()) -> Br
                 unmarked=none > 0,
                 ends_cycle=np.arange(count) == count - 1,
                 pause_in=none - 1,
+                mark_ns=none,
             )
         )
     return Breakdown.joined(ranks)

@@ -38,7 +38,7 @@ class Breakdown(Columns):
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
     on its first row. `unmarked` windows are whole traces, in which no step is marked. A window that `ends_cycle` lacks
     its host's part: it ends with its last device event. `pause_in` is the step whose mark on the host holds the longest
-    pause of a window, -1 where none does. `mark_ns` is how long the step is marked on the host, 0 where that is not known.
+    pause of a window, -1 where none does. `mark_ns` is how long the step is marked on the host, 0 where not known.
     """
 
     rank: Int64
