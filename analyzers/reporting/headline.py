@@ -282,7 +282,7 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
     }
     steps, relative = len(np.unique(findings.rows.step)), _relative_interval(run)
     weights = {warning.code.facts.weight for warning in run.warnings}
-    lowering["the traces are damaged, or lack kernels"] = Weight.DAMAGE in weights
+    lowering["the traces are damaged, or lack kernels"] = Weight.DAMAGE in weights or bool(findings.rows.doubted.any())
     lowering["steps without the profiler differ widely among themselves"] = relative > 1
     doubtful = {
         "steps without the profiler differ among themselves": relative > WIDE,

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.memory import Budget
 from analyzers.trace.arguments import (
     NO_ARGS,
@@ -124,6 +124,11 @@ def joined(parts: list[Part]) -> Part:
             pieces = [piece + begin for piece, begin in zip(pieces, first[:-1], strict=True)]
         columns[name] = narrow(np.concatenate(pieces) if len(pieces) > 1 else pieces[0])
     return Part(int(rows[-1]), int(events[-1]), columns)
+
+
+def joined_by_id(category: NDArray[np.int8]) -> Mask:
+    """Whether rows are device rows or launch calls, which operators' numbers join."""
+    return category <= Category.LAUNCH
 
 
 @dataclass
@@ -263,6 +268,8 @@ class Columns:
             **self.calls.inputs(names, args, np.flatnonzero(shaped)),
             # What only device rows have is kept for them alone.
             **self._device_columns(list(compress(kept, on_device.tobytes()))),
+            # Launch calls have it for rows without a correlation.
+            "external": int64_column([args[row].external for row in np.flatnonzero(joined_by_id(category)).tolist()]),
             **_sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
         }
         self._keep(Part(len(kept), len(events), columns))
@@ -298,7 +305,6 @@ class Columns:
             "to_device": int64_column([arg.to_device for arg in args]),
             "stream": int64_column([arg.stream for arg in args]),
             "bytes": int64_column([arg.bytes for arg in args]),
-            "external": int64_column([arg.external for arg in args]),
             "grid": self.calls.grids(args),
         }
 

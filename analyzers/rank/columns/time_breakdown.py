@@ -36,7 +36,8 @@ class Breakdown(Columns):
     """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
 
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
-    on its first row. `unmarked` windows are whole traces, in which no step is marked.
+    on its first row. `unmarked` windows are whole traces, in which no step is marked; in `doubted` ones runs what says
+    that it lasts longer than it can.
     """
 
     rank: Int64
@@ -53,6 +54,7 @@ class Breakdown(Columns):
     idle_ns: Int64
     outside_ns: Int64
     unmarked: NDArray[np.bool_]
+    doubted: NDArray[np.bool_]
 
     __repr__ = brief
 
@@ -97,7 +99,7 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
     count = len(tiles.step)
     span_ns = tiles.end_ns - tiles.start_ns
     outside_ns = np.zeros(count, dtype=np.int64)
-    outside_ns[0] = tiles.before_ns + tiles.after_ns
+    outside_ns[0] = tiles.outside_ns
     return Breakdown(
         rank=np.full(count, activity.rank),
         device=np.full(count, activity.device),
@@ -113,6 +115,7 @@ def _of_device(activity: Activity, tiles: Windows) -> Breakdown:
         idle_ns=span_ns - inside(compute | comm | copy),
         outside_ns=outside_ns,
         unmarked=np.full(count, tiles.unmarked),
+        doubted=(inside(activity.cut) > 0) | activity.is_endless(tiles.start_ns, tiles.end_ns),
     )
 
 

@@ -66,6 +66,13 @@ def unknown_pieces(gaps: Gaps, chosen: Mask) -> Pieces:
     return Pieces(rows, cause, phase, nothing, nothing, gaps.start_ns[rows], gaps.length_ns[rows])
 
 
+def not_known(pieces: Pieces, lacking: Mask) -> Pieces:
+    """Return the pieces, those of some gaps (by index) as unknown: kernels that are lost would have run in them."""
+    chosen = lacking[pieces.gap]
+    within, call = (np.where(chosen, UNKNOWN, rows) for rows in (pieces.within, pieces.call))
+    return replace(pieces, cause=np.where(chosen, Cause.UNKNOWN, pieces.cause), within=within, call=call)
+
+
 def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, events: Events) -> Pieces:
     """Return the pieces of gaps on accelerators, of which host and device rows are on one clock."""
     known = calls.row != UNKNOWN

@@ -1,0 +1,81 @@
+"""Relations of one rank's rows: each device row's call, each stream's order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, joint, values_at
+from analyzers.trace import STEP, Category, Events, launch_rows
+
+_NAMED = 3
+_LISTED = 12
+
+
+class Relations:
+    """Rows of one rank, looked at together.
+
+    `device` are the rows of its devices, `call` the row of the host call behind each of these, UNKNOWN for none.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.device = np.flatnonzero(events.on_device)
+        correlation = events.correlation
+        self.call = launch_rows(events.category, correlation, events.start_ns, correlation[self.device])
+
+    @cached_property
+    def call_start_ns(self) -> Int64:
+        """Return when the call behind each device row begins, UNKNOWN for none."""
+        return values_at(self.events.start_ns, self.call)
+
+    @cached_property
+    def call_end_ns(self) -> Int64:
+        """Return when the call behind each device row ends, UNKNOWN for none."""
+        return values_at(self.events.end_ns, self.call)
+
+    @cached_property
+    def queue(self) -> Int64:
+        """Return a number for the stream of each device row, on whatever device; UNKNOWN where it says none."""
+        events, rows = self.events, self.device
+        return np.where(events.stream[rows] != UNKNOWN, joint(events.device[rows], events.stream[rows]), UNKNOWN)
+
+    def in_order(self, kept: Mask) -> tuple[Int64, Int64]:
+        """Return places among the device rows of those that are kept and say their stream, stream by stream.
+
+        Within a stream they are in order of start, of several the one first that ends first. The second is the number
+        of each one's stream, from 0.
+        """
+        events, rows = self.events, self.device
+        places = np.flatnonzero(kept[rows] & (self.queue != UNKNOWN))
+        start, end = events.start_ns[rows[places]], events.end_ns[rows[places]]
+        places = places[np.lexsort((end, start, self.queue[places]))]
+        return places, np.cumsum(begins(self.queue[places])) - 1
+
+    @cached_property
+    def steps(self) -> Int64:
+        """Return the rows that mark steps, by start."""
+        events = self.events
+        rows = np.flatnonzero(step_marks(events))
+        return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def step_marks(events: Events) -> Mask:
+    """Whether rows mark steps of the profiler."""
+    marks: Mask = (events.category == Category.ANNOTATION) & events.named(STEP)
+    return marks
+
+
+def listed(events: Events, rows: Int64) -> str:
+    """Return the names of rows, the most frequent first, with how often each occurs."""
+    counts = Counter(events.names[code][:60] for code in events.name[rows].tolist())
+    named = ", ".join(f"{name!r} {count} times" for name, count in counts.most_common(_NAMED))
+    return named + (", ..." if len(counts) > _NAMED else "")
+
+
+def shown_numbers(numbers: Sequence[str]) -> str:
+    """Return numbers of steps as words, only the first of many."""
+    return ", ".join(numbers[:_LISTED]) + (f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else "")
