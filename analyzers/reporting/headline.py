@@ -122,9 +122,10 @@ _REASONS = (
     _IdleReason(
         ("synchronize",), "because the CPU waits for the device before it launches more", ("synchronizing_calls",)
     ),
+    _IdleReason(("profiler",), "because the profiler itself is at work: without it, this is not there"),
     _IdleReason(("kernel_gap",), "in short pauses between kernels", ("kernel_gaps",)),
     _IdleReason(("dependency",), "because queued work waits for another stream, device or host function"),
-    _IdleReason(("unknown",), "for a reason that is not known: no launch is recorded there"),
+    _IdleReason(("unknown",), "for a reason that is not known: no launch is recorded there, or kernels are lost"),
 )
 
 

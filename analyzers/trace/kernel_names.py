@@ -25,6 +25,7 @@ class Category(IntEnum):
     FLOW = 8  # the ends of the arrows between launches and kernels, forward and backward
     SYNC = 9  # a stream or the host waiting; such rows are kept apart from all others
     ABSENT = 10  # a device event that the rank's other window holds, light or full, and this one does not
+    OVERHEAD = 11  # the profiler's own work, or the driver's, on whatever thread
 
 
 class Kind(IntEnum):

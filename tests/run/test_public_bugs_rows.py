@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import analyzers
+from analyzers.errors import UnusableRun
 from analyzers.reporting.document import Report
 from tests.support.kineto_files import Event, step, write
 
@@ -30,6 +31,10 @@ def call(name: str, ts: float, dur: float = 5, correlation: int | None = None, *
 def on_device(name: str, ts: float, dur: float, correlation: int, cat: str = "kernel", **said: Any) -> Event:
     args = {"device": 0, "stream": 7, "correlation": correlation, "grid": [132, 1, 1], "block": [128, 1, 1]} | said
     return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": args["stream"], "ts": ts, "dur": dur, "args": args}
+
+
+def overhead(name: str, ts: float, dur: float) -> Event:
+    return {"ph": "X", "cat": "overhead", "name": name, "pid": -1, "tid": 0, "ts": ts, "dur": dur, "args": {}}
 
 
 def steps(*numbers: int, at: float = 10_000, each: int = 3) -> list[Event]:
@@ -186,6 +191,14 @@ CASES = [
         (0, 1): window(1000, 450, 400, 0, 220), (0, 2): window(1000, 450, 400, 0, 220),
         (0, 3): window(800, 450, 400, 0, 20), (1, 1): window(1000, 450, 350, 0, 220),
         (1, 2): window(1000, 450, 350, 0, 220), (1, 3): window(800, 450, 350, 0, 20)}, {}, ["no event on the device"]),
+    # K17: the profiler's own work.
+    Case("buffer_request_on_another_thread", "K17", [*steps(1, 2, 3), overhead("Activity Buffer Request", 10_600, 420)],
+         THREE, {}, idle={1: {"profiler_ns": 410}, 2: {"profiler_ns": 0}}),
+    Case("flush_on_its_own_thread", "none", [*steps(1, 2, 3), overhead("Buffer Flush", 10_600, 420)],
+         THREE, {}, idle={1: {"profiler_ns": 0}}),
+    Case("overhead_buffer_request", "K17", "overhead_buffer_request.json", {
+        (0, 2): window(1000, 900), (0, 3): window(1800, 900), (0, 4): window(950, 900)}, {}, ["launches too slowly"],
+        idle={2: {"profiler_ns": 0}, 3: {"profiler_ns": 791, "launch_latency_ns": 79}, 4: {"profiler_ns": 0}}),
     # K15: names.
     Case("said_by_its_call", "K15", [
         row | {"args": row["args"] | {"Collective name": "allreduce", "In msg nelems": 8, "Group size": 2,
@@ -229,3 +242,30 @@ def test_a_reported_trace_has_the_right_windows_and_says_what_is_wrong(tmp_path,
     for row in report.windows:
         for name, us in (case.idle or {}).get(row.step, {}).items():
             assert getattr(row.idle, name) == us * 1000
+
+
+LAUNCHED = [step(1, 0, 900), *(call("hipLaunchKernel", 100 * k, 5, k + 1) for k in range(1, 8))]
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (LAUNCHED, "7 launches never reached the device"),
+        ([step(1, 0, 900), call("cudaGraphLaunch", 20, 5, 3)], "1 launches never reached the device"),
+        ([step(1, 0, 900), call("cudaDeviceSynchronize", 20, 5, 3)], "profile with ProfilerActivity.CUDA"),
+        ([], "nothing was recorded"),
+    ],
+)
+def test_k11_a_refusal_of_no_device_rows_says_why(tmp_path, rows, why):
+    path = write(tmp_path / "rank0.json", rows)
+    with pytest.raises(UnusableRun, match=why) as refused:
+        analyzers.load(path)
+    assert ("ProfilerActivity" in str(refused.value)) == ("ProfilerActivity" in why)
+
+
+def test_k11_a_rank_without_device_rows_is_left_out_with_the_reason(tmp_path):
+    said = {"backend": "nccl", "world_size": 2}
+    for rank, rows in enumerate((steps(1, 2), LAUNCHED)):
+        write(tmp_path / f"rank{rank}.json", {"distributedInfo": said | {"rank": rank}, "traceEvents": rows})
+    (lost,) = [one for one in analyzers.load(tmp_path).warnings if one.code == "rank_unreadable"]
+    assert "7 launches never reached the device" in lost.text
