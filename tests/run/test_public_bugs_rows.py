@@ -269,3 +269,37 @@ def test_k11_a_rank_without_device_rows_is_left_out_with_the_reason(tmp_path):
         write(tmp_path / f"rank{rank}.json", {"distributedInfo": said | {"rank": rank}, "traceEvents": rows})
     (lost,) = [one for one in analyzers.load(tmp_path).warnings if one.code == "rank_unreadable"]
     assert "7 launches never reached the device" in lost.text
+
+
+def reduced(at: float, starts: Sequence[float], dur: float, long: int | None = None) -> list[Event]:
+    """Kernels of an all-reduce of two ranks, one a step, the k-th of which may be said to last 2 s."""
+    said = {"Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20, "dtype": "Float"}
+    said |= {"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]", "stream": 20}
+    rows = []
+    for k, start in enumerate(starts):
+        rows.append(call("cudaLaunchKernel", at + 1000 * k + 300, 5, 900 + k))
+        length = 2_000_000 if k == long else dur
+        rows.append(on_device("ncclDevKernel_AllReduce_Sum_f32_RING_LL", start, length, 900 + k, **said))
+    return rows
+
+
+@pytest.mark.parametrize("long", [0, 1])
+def test_k1_a_cut_collective_has_the_end_of_its_other_members(tmp_path, long):
+    """Rank 1 comes 50 us later, and its kernel is said to last until the end of time."""
+    starts = [10_500, 11_500, 12_500]
+    for rank, late in ((0, 0), (1, 50)):
+        rows = steps(1, 2, 3) + reduced(10_000, [at + late for at in starts], 300 - late, long if rank else None)
+        said = {"backend": "nccl", "world_size": 2, "rank": rank}
+        write(tmp_path / f"rank{rank}.json", {"host_name": "a", "distributedInfo": said, "traceEvents": rows})
+    report = analyzers.report(analyzers.load(tmp_path))
+    assert [(row.kind, row.transfer_ns) for row in report.collectives] == [("all_reduce", 250_000)] * 3
+    waits = [[member.wait_ns for member in row.members] for row in report.collectives]
+    assert (waits, list(report.unmatched)) == ([[50_000, 0]] * 3, [])
+    cut = next(row for row in report.windows if (row.rank, row.step) == (1, long + 1))
+    assert (cut.exposed_transfer_ns, cut.exposed_wait_ns) == (190_000, 0)
+    for row in report.windows:
+        parts = row.exposed_transfer_ns + row.exposed_wait_ns + row.exposed_unresolved_ns
+        groups = [one for one in report.groups if (one.rank, one.step) == (row.rank, row.step)]
+        by_group = sum(one.exposed_transfer_ns + one.exposed_wait_ns + one.exposed_unresolved_ns for one in groups)
+        assert parts == row.exposed_comm_ns == by_group
+    assert report.summary.headline.trust == "low"
