@@ -59,7 +59,8 @@ class Code(StrEnum):
     )
     TRACE_IS_NO_JSON = _note(
         "trace_is_no_json",
-        "a trace is no valid JSON (control characters, bytes that are no UTF-8, inf, NaN), and all of it was read",
+        "a trace is no valid JSON (control characters, bytes that are no UTF-8, inf, NaN, texts that are not escaped), "
+        "and all that figures are made of was read",
         repeats=True,
     )
     EVENTS_WITHOUT_DURATION = _warning("events_without_duration", "events of a trace have no duration", repeats=True)

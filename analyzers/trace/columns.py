@@ -43,7 +43,7 @@ from analyzers.trace.decoding import (
     loads,
     nanoseconds,
     narrow,
-    with_escaped_name,
+    with_escaped_texts,
 )
 from analyzers.trace.event_stream import CannotDecode
 from analyzers.trace.events import said
@@ -226,13 +226,14 @@ class Columns:
         self._take_rows([row])
         return end
 
-    def repair(self, text: str) -> bool:
-        """Take an event whose name has quotes or backslashes that are not escaped; False if that is not its fault."""
-        row = with_escaped_name(text)
-        if row is None:
-            return False
+    def repair(self, text: str) -> int | None:
+        """Take an event whose texts are not escaped; how many quotes in it were not, None if that is not its fault."""
+        repaired = with_escaped_texts(text)
+        if repaired is None:
+            return None
+        row, quotes = repaired
         self._take_rows([row])
-        return True
+        return quotes
 
     def _take_rows(self, rows: Sequence[Any]) -> None:
         events = [_event(row) for row in rows]

@@ -199,6 +199,10 @@ CASES = [
     Case("overhead_buffer_request", "K17", "overhead_buffer_request.json", {
         (0, 2): window(1000, 900), (0, 3): window(1800, 900), (0, 4): window(950, 900)}, {}, ["launches too slowly"],
         idle={2: {"profiler_ns": 0}, 3: {"profiler_ns": 791, "launch_latency_ns": 79}, 4: {"profiler_ns": 0}}),
+    # K12: texts that are not escaped.
+    Case("win_args_all", "K12", "win_args_all.json", THREE, {"trace_is_no_json": ["not escaped"]}, (), "fair"),
+    Case("win_python", "K12", "win_python.json", THREE, {"trace_is_no_json": ["not escaped"]}, ["missing"], "fair"),
+    Case("quotes_in_python", "K12", "quotes_in_python.json", THREE, {"trace_is_no_json": ["not escaped"]}, (), "fair"),
     # K15: names.
     Case("said_by_its_call", "K15", [
         row | {"args": row["args"] | {"Collective name": "allreduce", "In msg nelems": 8, "Group size": 2,
