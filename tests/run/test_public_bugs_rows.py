@@ -115,6 +115,8 @@ CASES = [
          {"rows_too_long": ["2 of 9"]}, trust="low"),
     Case("long_last", "K1", changed(steps(1, 2, 3), is_row("kernel", 12_460), dur=1_600_000),
          {(0, 1): WHOLE, (0, 2): WHOLE}, {"rows_too_long": ["1 of 9"]}, trust="fair"),
+    Case("long_over_a_synchronization", "K1", [*LONG, call("cudaDeviceSynchronize", 11_900, 50, 77)],
+         {**THREE, (0, 1): window(1000, 940)}, {"rows_too_long": ["1 of 9"]}, ["drifts"], "low"),
     Case("long_last_of_its_only_window", "K1", changed(steps(1, each=5), is_row("kernel", 10_820), dur=1_600_000),
          {(0, 1): window(870, 750)}, {"rows_too_long": ["1 of 5"]}, trust="low"),
     Case("late_by_100_s", "K1", changed(steps(1, 2, 3), is_row("kernel", 10_460), ts=100_010_460),

@@ -82,10 +82,9 @@ def _is_late(rows: Relations) -> Mask:
     return late
 
 
-def drifting(rows: Relations, corrupt: Mask, file: str) -> list[Notice]:
+def drifting(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     """Warn where the device's clock moves against the host's, by what cause and effect allow."""
-    events = rows.events
-    launched = rows.device[events.launched_ns[rows.device] != UNKNOWN]
+    launched = np.flatnonzero(events.on_device & (events.launched_ns != UNKNOWN))
     if len(launched) < _PARTS:
         return []
     launched = launched[np.argsort(events.launched_ns[launched], kind="stable")]

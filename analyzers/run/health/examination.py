@@ -29,12 +29,13 @@ def healthy(events: Events, file: str, base_time_ns: int = 0) -> tuple[Events, t
     corrupt, impossible = corrupt_times(rows, file)
     long, too_long_rows = too_long(rows, ~corrupt, file)
     lost, missing = lost_launches(rows, file)
-    said = [*lost_times, *cycles, *impossible, *too_long_rows, *disorder(rows, ~corrupt, file), *missing]
-    said += drifting(rows, corrupt, file)
+    disordered = disorder(rows, ~corrupt, file)
     if len(long.row) or len(lost):
         dur_ns, health = events.dur_ns.copy(), events.health.copy()
         dur_ns[long.row] = long.dur_ns
         health[long.row] |= np.where(long.is_last, Health.ENDLESS, Health.CUT).astype(health.dtype)
         health[lost] |= Health.LOST
         events = replace(events, dur_ns=dur_ns, health=health)
-    return (events.take(~corrupt) if corrupt.any() else events), tuple(said)
+    drifts = drifting(events, corrupt, file)
+    said = (*lost_times, *cycles, *impossible, *too_long_rows, *disordered, *missing, *drifts)
+    return (events.take(~corrupt) if corrupt.any() else events), said

@@ -65,7 +65,7 @@ def _kept(events: Events, rows: Int64, numbers: Int64) -> Int64:
     launched = np.sort(events.start_ns[launches if launches.any() else events.category == Category.OPERATOR])
     start, end = events.start_ns[rows], events.end_ns[rows]
     holds = np.searchsorted(launched, end) > np.searchsorted(launched, start)
-    is_step = holds | ~np.isin(numbers, numbers[holds])
+    is_step = holds | ~(np.isin(numbers, numbers[holds]) | (np.diff(numbers, prepend=-1) == 0))
     reached: dict[int, int] = {}
     for place in np.flatnonzero(is_step).tolist():
         number = int(numbers[place])
