@@ -150,6 +150,10 @@ CASES = [
     Case("steps_without_device_rows", "K2", [
         row for row in steps(1, 2, 3, 4) if row["cat"] == "user_annotation" or not 11_000 <= row["ts"] < 13_000],
         {(0, 1): window(3000, 450), (0, 4): LAST}, {"steps_without_device_rows": ["2 of 4", "2, 3"]}),
+    Case("launches_of_the_last_steps_lost", "K2", [
+        row for row in steps(1, 2, 3, 4) if row["cat"] != "kernel" or row["ts"] < 12_000],
+        {(0, 1): WHOLE, (0, 2): LAST}, {"steps_without_device_rows": ["2 of 4", "3, 4"], "launches_are_lost": ["6 "]},
+        (), "low"),
     # K2b: kernels of a stream out of the order of their launches.
     Case("burst_at_the_end", "K2b", changed(steps(1, 2, 3), is_row("kernel", 10_460), ts=12_900), {
         **THREE, (0, 1): window(1000, 300), (0, 3): window(510, 450)}, {"stream_out_of_order": ["6 of 9", "stream 7"]}),

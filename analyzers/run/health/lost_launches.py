@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
+from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by, values_at
 from analyzers.notices import Code, Notice
 from analyzers.run.health.corrupt_times import CLOCK_ERROR_NS
 from analyzers.run.health.relations import Relations, listed, shown_numbers
@@ -68,14 +68,15 @@ def _extent(rows: Relations) -> tuple[int, int]:
 
 
 def _lost_kernels(rows: Relations) -> Int64:
-    """Return the launches of kernels without a device event, between launches that have theirs.
+    """Return the launches of kernels without a device event, between launches that have theirs, or in an empty step.
 
     What is captured into a CUDA graph runs when the graph does.
     """
     events, (since, until) = rows.events, _extent(rows)
     calls = _calls(events, KERNEL_LAUNCH)
     begun = events.start_ns[calls]
-    calls = calls[(begun > since) & (begun < until)]
+    in_empty: Mask = values_at(_is_empty(rows), _step_of(rows, begun), False)
+    calls = calls[(begun > since) & (begun < until) | in_empty]
     calls = calls[~np.isin(events.correlation[calls], events.correlation[rows.device])]
     return calls[~_is_captured(events, events.start_ns[calls])] if len(calls) else calls
 
@@ -164,13 +165,20 @@ def _step_of(rows: Relations, instant: Int64) -> Int64:
     return np.where(inside, at, UNKNOWN)
 
 
-def _without_rows(rows: Relations, file: str) -> list[Notice]:
-    """Name the steps that are marked, and of which nothing reached the device."""
+def _is_empty(rows: Relations) -> Mask:
+    """Whether steps that are marked have nothing on the device; none where that is so of all."""
     marks, events = rows.steps, rows.events
     launched = np.sort(rows.call_start_ns[rows.call != UNKNOWN])
     held = np.searchsorted(launched, events.end_ns[marks]) - np.searchsorted(launched, events.start_ns[marks])
-    empty = marks[held == 0]
-    if not len(empty) or len(empty) == len(marks):
+    empty: Mask = (held == 0) & bool(held.any())
+    return empty
+
+
+def _without_rows(rows: Relations, file: str) -> list[Notice]:
+    """Name the steps that are marked, and of which nothing reached the device."""
+    marks, events = rows.steps, rows.events
+    empty = marks[_is_empty(rows)]
+    if not len(empty):
         return []
     numbers = shown_numbers([events.names[code].removeprefix(STEP) for code in events.name[empty].tolist()])
     text = f"{file}: {len(empty)} of {len(marks)} marked steps have no event on the device, and no window: {numbers}"

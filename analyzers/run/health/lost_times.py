@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from analyzers.arrays import UNKNOWN
 from analyzers.notices import Code, Notice
 from analyzers.run.health.relations import shown_numbers, step_marks
 from analyzers.trace import STEP, Events, launch_times
@@ -27,7 +30,11 @@ def without_lost_times(events: Events, file: str, base_time_ns: int) -> tuple[Ev
     marked = [events.names[code].removeprefix(STEP) for code in events.name[at_zero & step_marks(events)].tolist()]
     of_device = int((at_zero & events.on_device).sum())
     kept = events.take(~at_zero)
-    kept = replace(kept, launched_ns=launch_times(kept.category, kept.correlation, kept.start_ns))
+    # The launch of a row that is left out is not lost itself.
+    gone = np.setdiff1d(events.correlation[at_zero & events.on_device], kept.correlation[kept.on_device])
+    correlation = np.where(np.isin(kept.correlation, gone), UNKNOWN, kept.correlation)
+    launched_ns = launch_times(kept.category, correlation, kept.start_ns)
+    kept = replace(kept, correlation=correlation, launched_ns=launched_ns)
     what = f"{int(at_zero.sum())} of {len(events)} rows are at time 0, where all others are far from it"
     steps = f"; the marks of steps {shown_numbers(marked)} are among them" if marked else ""
     text = f"{file}: {what}, and are left out: they have lost their times{steps}"
