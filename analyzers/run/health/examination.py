@@ -27,9 +27,10 @@ def healthy(events: Events, file: str, base_time_ns: int = 0) -> tuple[Events, t
     events, cycles = with_distinct_steps(events, file)
     rows = Relations(events)
     corrupt, impossible = corrupt_times(rows, file)
-    long, too_long_rows = too_long(rows, ~corrupt, file)
+    queues = rows.in_order(~corrupt)
+    long, too_long_rows = too_long(rows, queues, file)
     lost, missing = lost_launches(rows, file)
-    disordered = disorder(rows, ~corrupt, file)
+    disordered = disorder(rows, queues, file)
     if len(long.row) or len(lost):
         dur_ns, health = events.dur_ns.copy(), events.health.copy()
         dur_ns[long.row] = long.dur_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,17 @@ from analyzers.trace import STEP, Category, Events, launch_rows
 
 _NAMED = 3
 _LISTED = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Queues:
+    """Device rows stream by stream, by start, of several the one first that ends first.
+
+    `place` is each one's among a rank's device rows, `stream` the number of its stream, from 0.
+    """
+
+    place: Int64
+    stream: Int64
 
 
 class Relations:
@@ -37,23 +49,13 @@ class Relations:
         """Return when the call behind each device row ends, UNKNOWN for none."""
         return values_at(self.events.end_ns, self.call)
 
-    @cached_property
-    def queue(self) -> Int64:
-        """Return a number for the stream of each device row, on whatever device; UNKNOWN where it says none."""
+    def in_order(self, kept: Mask) -> Queues:
+        """Return the device rows that are kept and say their stream."""
         events, rows = self.events, self.device
-        return np.where(events.stream[rows] != UNKNOWN, joint(events.device[rows], events.stream[rows]), UNKNOWN)
-
-    def in_order(self, kept: Mask) -> tuple[Int64, Int64]:
-        """Return places among the device rows of those that are kept and say their stream, stream by stream.
-
-        Within a stream they are in order of start, of several the one first that ends first. The second is the number
-        of each one's stream, from 0.
-        """
-        events, rows = self.events, self.device
-        places = np.flatnonzero(kept[rows] & (self.queue != UNKNOWN))
-        start, end = events.start_ns[rows[places]], events.end_ns[rows[places]]
-        places = places[np.lexsort((end, start, self.queue[places]))]
-        return places, np.cumsum(begins(self.queue[places])) - 1
+        said = np.flatnonzero(kept[rows] & (events.stream[rows] != UNKNOWN))
+        stream = joint(events.device[rows[said]], events.stream[rows[said]])
+        order = np.lexsort((events.end_ns[rows[said]], events.start_ns[rows[said]], stream))
+        return Queues(said[order], np.cumsum(begins(stream[order])) - 1)
 
     @cached_property
     def steps(self) -> Int64:

@@ -17,7 +17,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, keys_by_part, medians
 from analyzers.notices import Code, Notice
-from analyzers.run.health.relations import Relations, listed
+from analyzers.run.health.relations import Queues, Relations, listed
 from analyzers.trace import Kind
 from analyzers.units import NS_PER_US, ms
 
@@ -37,10 +37,9 @@ class TooLong:
     is_last: Mask
 
 
-def too_long(rows: Relations, kept: Mask, file: str) -> tuple[TooLong, list[Notice]]:
-    """Return the rows that last too long, of those that are kept, and what is said of them."""
-    places, queue = rows.in_order(kept)
-    row = rows.device[places]
+def too_long(rows: Relations, queues: Queues, file: str) -> tuple[TooLong, list[Notice]]:
+    """Return the rows that last too long, and what is said of them."""
+    row, queue = rows.device[queues.place], queues.stream
     end_ns = _cut(rows.events.start_ns[row], rows.events.end_ns[row], queue)
     cut = np.flatnonzero(end_ns < rows.events.end_ns[row])
     dur_ns = end_ns - rows.events.start_ns[row]
@@ -113,11 +112,10 @@ def _endless(rows: Relations, row: Int64, dur_ns: Int64, queue: Int64) -> tuple[
     return alike[found], usual_ns[found].astype(np.int64)
 
 
-def disorder(rows: Relations, kept: Mask, file: str) -> list[Notice]:
+def disorder(rows: Relations, queues: Queues, file: str) -> list[Notice]:
     """Warn of rows that begin on their stream before one begins that was launched there earlier: that is no queue."""
-    places, queue = rows.in_order(kept)
-    known = rows.call[places] != UNKNOWN
-    places, queue = places[known], queue[known]
+    known = rows.call[queues.place] != UNKNOWN
+    places, queue = queues.place[known], queues.stream[known]
     called_ns, returned_ns = rows.call_start_ns[places], rows.call_end_ns[places]
     if ((np.diff(called_ns) >= 0) | (np.diff(queue) != 0)).all():
         return []
