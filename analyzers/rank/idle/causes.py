@@ -41,7 +41,7 @@ class Pieces:
     start_ns: Int64
     ns: Int64
 
-    def take(self, rows: Int64 | Mask | slice) -> Pieces:
+    def take(self, rows: Int64 | Mask) -> Pieces:
         """Return the pieces that an index or a mask selects."""
         return Pieces(*(column[rows] for column in self._columns()))
 
@@ -72,15 +72,18 @@ def with_overhead(pieces: Pieces, calls: LaunchCalls, events: Events) -> Pieces:
     It flushes buffers on a thread of its own, which holds up nobody but within a call of the launching thread.
     """
     rows = np.flatnonzero(events.category == Category.OVERHEAD)
-    if not len(rows):
+    at_work = union_of(events.start_ns[rows], events.end_ns[rows])
+    meets = at_work.length_within(pieces.start_ns, pieces.start_ns + pieces.ns) > 0
+    if not meets.any():
         return pieces
+    untouched, pieces = pieces.take(~meets), pieces.take(meets)
     flushes = np.array(["flush" in name.lower() for name in events.names], dtype=bool)[events.name[rows]]
     anywhere = union_of(events.start_ns[rows[~flushes]], events.end_ns[rows[~flushes]])
     parts = []
     for thread, chosen in rows_by(calls.thread[pieces.gap]).items():
         held = _within_calls(events, rows[flushes], thread)
         parts.append(_covered(pieces.take(chosen), anywhere | union_of(events.start_ns[held], events.end_ns[held])))
-    return Pieces.together(pieces.take(slice(0)), *parts)
+    return Pieces.together(untouched, *parts)
 
 
 def _within_calls(events: Events, rows: Int64, thread: int) -> Int64:
