@@ -270,7 +270,7 @@ class Columns:
             # What only device rows have is kept for them alone.
             **self._device_columns(list(compress(kept, on_device.tobytes()))),
             # Launch calls have it for rows without a correlation.
-            "external": int64_column([args[row].external for row in np.flatnonzero(joined_by_id(category)).tolist()]),
+            "external": int64_column([arg.external for arg in compress(args, joined_by_id(category).tobytes())]),
             **_sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
         }
         self._keep(Part(len(kept), len(events), columns))
