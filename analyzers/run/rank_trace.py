@@ -237,7 +237,8 @@ def _nosync_events(
     except UnreadableTrace as error:
         lost = Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it")
         return None, (lost,), _NO_BUDGET
-    return trace.events, tuple(notice.within(f"{NOSYNC}/") for notice in trace.lost), trace.peak_bytes
+    events, ill = healthy(trace.events, nosync.name, trace.header.base_time_ns)
+    return events, tuple(notice.within(f"{NOSYNC}/") for notice in (*trace.lost, *ill)), trace.peak_bytes
 
 
 def _believed(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:

@@ -137,6 +137,12 @@ CASES = [
         (0, 0): window(1000, 770), (0, 1): window(1000, 530), (0, 2): window(1000, 770), (0, 3): window(1000, 770),
         (0, 4): window(220, 170)}, {"graph_kernels_are_lost": ["7 kernels of 2"]}, (), "low",
         {1: {"unknown_ns": 470}, 4: {"unknown_ns": 50}}),
+    Case("no_graph_has_kernels", "K2", graphs(0, 0, 0), {
+        (0, 0): window(1000, 50), (0, 1): window(1000, 50), (0, 2): window(50, 50)},
+        {"launches_are_lost": ["3 launches of graphs"]}, ["the CPU"], "low", {0: {"unknown_ns": 950}}),
+    Case("graphs_whose_kernels_have_no_launch", "none", [
+        *graphs(0, 0), on_device("gemm", 10_400, 100, 901), on_device("gemm", 11_400, 100, 902)],
+        {(0, 0): window(1000, 150), (0, 1): window(50, 50)}, {}),
     Case("graphs_of_other_batches", "none", changed(graphs(6, 6, 1), is_row("kernel", 12_200), name="gemm_of_less"),
          {(0, 0): window(1000, 770), (0, 1): window(1000, 770), (0, 2): window(220, 170)}, {}),
     Case("graph_kernels_lost", "K2", "graph_kernels_lost.json", {

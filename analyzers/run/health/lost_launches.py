@@ -116,7 +116,9 @@ class _GraphLaunches:
         # A profile ends when what was launched in its steps has run.
         inside = (begun > since) & ((begun < until) | (step >= 0))
         has_kernels = np.isin(calls, list(self._launched))
-        self.lost = calls[inside & ~has_kernels & ~_is_captured(events, begun)]
+        # Where no graph has any, rows without a launch may be theirs.
+        told = has_kernels.any() or bool((rows.call != UNKNOWN).all())
+        self.lost = calls[inside & ~has_kernels & ~_is_captured(events, begun) & told]
         short = [self._short(launches) for launches in self._alike(calls, step) if len(launches) > 1]
         found = [one for several in short for one in several]
         self.short = np.array([call for call, _ in found], dtype=np.int64)
