@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by, values_at
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, rows_by, values_at
 from analyzers.notices import Code, Notice
 from analyzers.run.health.corrupt_times import CLOCK_ERROR_NS
 from analyzers.run.health.relations import Relations, listed, shown_numbers
@@ -108,9 +108,12 @@ class _GraphLaunches:
         if not len(calls):
             return
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-        of_call = rows_by(rows.call)
-        self._launched = {call: rows.device[of_call[call]] for call in calls.tolist() if call in of_call}
-        self._events = events
+        mine = np.flatnonzero(np.isin(rows.call, calls))
+        device = rows.device[mine]
+        kind = distinct(events.name[device], events.grid[device]).index
+        # What a launch has launched: a number for each name and grid, in order.
+        self._launched = {call: np.sort(kind[places]) for call, places in rows_by(rows.call[mine]).items()}
+        self._counted: dict[bytes, Counter[int]] = {}
         since, until = _extent(rows)
         begun, step = events.start_ns[calls], _step_of(rows, events.start_ns[calls])
         # A profile ends when what was launched in its steps has run.
@@ -154,9 +157,13 @@ class _GraphLaunches:
     def _is_part(self, call: int, whole: int) -> bool:
         return self._kernels(call) <= self._kernels(whole)
 
-    def _kernels(self, call: int) -> Counter[tuple[int, int]]:
-        rows = self._launched[call]
-        return Counter(zip(self._events.name[rows].tolist(), self._events.grid[rows].tolist(), strict=True))
+    def _kernels(self, call: int) -> Counter[int]:
+        """Count what a launch has launched; most launches of a run have launched the same."""
+        kinds = self._launched[call]
+        key = kinds.tobytes()
+        if key not in self._counted:
+            self._counted[key] = Counter(kinds.tolist())
+        return self._counted[key]
 
 
 def _step_of(rows: Relations, instant: Int64) -> Int64:
