@@ -64,18 +64,19 @@ def _is_late(rows: Relations) -> Mask:
     """Whether rows begin more than a second after their launch and after all that ran before them on their device."""
     events, late = rows.events, np.zeros(len(rows.events), dtype=bool)
     start = events.start_ns[rows.device]
-    waited = (rows.call != UNKNOWN) & (start - rows.call_end_ns > _LATEST_NS)
+    waited = (rows.launched_ns != UNKNOWN) & (start - rows.launched_ns > _LATEST_NS)
     if not waited.any():
         return late
+    waited &= start - rows.returned_ns > _LATEST_NS
     for places in rows_by(events.device[rows.device]).values():
         places = places[np.argsort(start[places], kind="stable")]
         busy_until = np.r_[_NEVER, np.maximum.accumulate(events.end_ns[rows.device[places]])[:-1]]
-        waited_idle = waited[places] & (start[places] - np.maximum(busy_until, rows.call_end_ns[places]) > _LATEST_NS)
+        waited_idle = waited[places] & (start[places] - np.maximum(busy_until, rows.returned_ns[places]) > _LATEST_NS)
         idle_since = _NEVER
         # What follows a late row may be late as well.
         for place in places.tolist() if waited_idle.any() else ():
             row = rows.device[place]
-            if waited[place] and start[place] - max(idle_since, rows.call_end_ns[place]) > _LATEST_NS:
+            if waited[place] and start[place] - max(idle_since, rows.returned_ns[place]) > _LATEST_NS:
                 late[row] = True
             else:
                 idle_since = max(idle_since, int(events.end_ns[row]))

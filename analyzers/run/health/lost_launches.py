@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 
@@ -61,7 +62,7 @@ def _calls(events: Events, pattern: re.Pattern[str]) -> Int64:
 def _extent(rows: Relations) -> tuple[int, int]:
     """Return from which launch to which the profile should hold all that came of them."""
     events = rows.events
-    launched = rows.call_start_ns[rows.call != UNKNOWN]
+    launched = rows.launched_ns[rows.launched_ns != UNKNOWN]
     if not len(launched):
         return 0, 0
     return int(launched.min()), min(int(launched.max()), int(events.start_ns[rows.device].max()) - CLOCK_ERROR_NS)
@@ -98,7 +99,7 @@ class _GraphLaunches:
     """Launches of graphs: those without a kernel (`lost`), and the `short` ones, which lack `missing` kernels each.
 
     A graph launches the same kernels each time. Which graph a launch has is not recorded: it is its place in the step
-    where all steps launch as many; else there is one, if the launch with most kernels has those of all others.
+    where half of the steps launch as many; else there is one, if the launch with most kernels has those of all others.
     """
 
     def __init__(self, rows: Relations) -> None:
@@ -109,10 +110,8 @@ class _GraphLaunches:
             return
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
         mine = np.flatnonzero(np.isin(rows.call, calls))
-        device = rows.device[mine]
-        kind = distinct(events.name[device], events.grid[device]).index
-        # What a launch has launched: a number for each name and grid, in order.
-        self._launched = {call: np.sort(kind[places]) for call, places in rows_by(rows.call[mine]).items()}
+        self._events, self._device = events, rows.device[mine]
+        self._launched = rows_by(rows.call[mine])
         self._counted: dict[bytes, Counter[int]] = {}
         since, until = _extent(rows)
         begun, step = events.start_ns[calls], _step_of(rows, events.start_ns[calls])
@@ -120,8 +119,9 @@ class _GraphLaunches:
         inside = (begun > since) & ((begun < until) | (step >= 0))
         has_kernels = np.isin(calls, list(self._launched))
         # Where no graph has any, rows without a launch may be theirs.
-        told = has_kernels.any() or bool((rows.call != UNKNOWN).all())
-        self.lost = calls[inside & ~has_kernels & ~_is_captured(events, begun) & told]
+        told = has_kernels.any() or bool((rows.launched_ns != UNKNOWN).all())
+        lost = calls[inside & ~has_kernels & told]
+        self.lost = lost[~_is_captured(events, events.start_ns[lost])] if len(lost) else lost
         short = [self._short(launches) for launches in self._alike(calls, step) if len(launches) > 1]
         found = [one for several in short for one in several]
         self.short = np.array([call for call, _ in found], dtype=np.int64)
@@ -131,16 +131,20 @@ class _GraphLaunches:
         """Yield the launches of each graph that have kernels."""
         inside = step >= 0
         places = np.arange(len(calls)) - np.searchsorted(step, step)
-        counts = np.unique(np.unique(step[inside], return_counts=True)[1])
-        if inside.any() and len(counts) == 1:
+        numbers, counts = np.unique(step[inside], return_counts=True)
+        usual = int(np.median(counts)) if len(counts) else 0
+        if 2 * int((counts == usual).sum()) >= len(counts) > 0:
+            inside = np.isin(step, numbers[counts == usual])
             graphs: dict[int, list[int]] = defaultdict(list)
             for call, place in zip(calls[inside].tolist(), places[inside].tolist(), strict=True):
                 graphs[place].append(call)
             yield from ([call for call in launches if call in self._launched] for launches in graphs.values())
             return
         launches = [call for call in calls.tolist() if call in self._launched]
+        if len({self._count(call) for call in launches}) < 2:
+            return
         richest = max(launches, key=self._count, default=UNKNOWN)
-        if launches and len(self._kernels(richest)) > 1 and all(self._is_part(call, richest) for call in launches):
+        if len(self._kernels(richest)) > 1 and all(self._is_part(call, richest) for call in launches):
             yield launches
 
     def _short(self, launches: list[int]) -> list[tuple[int, int]]:
@@ -151,6 +155,11 @@ class _GraphLaunches:
         lacking = [call for call in launches if self._count(call) < usual and self._is_part(call, whole)]
         return [(call, usual - self._count(call)) for call in lacking]
 
+    @cached_property
+    def _kind(self) -> Int64:
+        """Return a number for the name and grid of each row that a graph launched."""
+        return distinct(self._events.name[self._device], self._events.grid[self._device]).index
+
     def _count(self, call: int) -> int:
         return len(self._launched[call])
 
@@ -159,7 +168,7 @@ class _GraphLaunches:
 
     def _kernels(self, call: int) -> Counter[int]:
         """Count what a launch has launched; most launches of a run have launched the same."""
-        kinds = self._launched[call]
+        kinds = np.sort(self._kind[self._launched[call]])
         key = kinds.tobytes()
         if key not in self._counted:
             self._counted[key] = Counter(kinds.tolist())
@@ -177,7 +186,7 @@ def _step_of(rows: Relations, instant: Int64) -> Int64:
 def _is_empty(rows: Relations) -> Mask:
     """Whether steps that are marked have nothing on the device; none where that is so of all."""
     marks, events = rows.steps, rows.events
-    launched = np.sort(rows.call_start_ns[rows.call != UNKNOWN])
+    launched = np.sort(rows.launched_ns[rows.launched_ns != UNKNOWN])
     held = np.searchsorted(launched, events.end_ns[marks]) - np.searchsorted(launched, events.start_ns[marks])
     empty: Mask = (held == 0) & bool(held.any())
     return empty

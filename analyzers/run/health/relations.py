@@ -30,22 +30,22 @@ class Queues:
 class Relations:
     """Rows of one rank, looked at together.
 
-    `device` are the rows of its devices, `call` the row of the host call behind each of these, UNKNOWN for none.
+    `device` are the rows of its devices, `launched_ns` is when the host call behind each begins, UNKNOWN for none.
     """
 
     def __init__(self, events: Events) -> None:
         self.events = events
         self.device = np.flatnonzero(events.on_device)
-        correlation = events.correlation
-        self.call = launch_rows(events.category, correlation, events.start_ns, correlation[self.device])
+        self.launched_ns = events.launched_ns[self.device]
 
     @cached_property
-    def call_start_ns(self) -> Int64:
-        """Return when the call behind each device row begins, UNKNOWN for none."""
-        return values_at(self.events.start_ns, self.call)
+    def call(self) -> Int64:
+        """Return the row of the host call behind each device row, UNKNOWN for none."""
+        events = self.events
+        return launch_rows(events.category, events.correlation, events.start_ns, events.correlation[self.device])
 
     @cached_property
-    def call_end_ns(self) -> Int64:
+    def returned_ns(self) -> Int64:
         """Return when the call behind each device row ends, UNKNOWN for none."""
         return values_at(self.events.end_ns, self.call)
 

@@ -69,6 +69,8 @@ def _said(rows: Relations, found: TooLong, file: str) -> list[Notice]:
 
 def _cut(start_ns: Int64, end_ns: Int64, queue: Int64) -> Int64:
     """Return when rows end, those that enclose a later one of their stream where the first such begins."""
+    if ((np.diff(end_ns) >= 0) | (np.diff(queue) != 0)).all():
+        return end_ns
     end, limit = keys_by_part((queue, end_ns), (queue, end_ns - _MARGIN_NS))
     # Streams stand behind one another: the least key of all that follow is the stream's own if it is less than this.
     soonest = np.minimum.accumulate(np.r_[end, np.iinfo(np.int64).max][::-1])[::-1]
@@ -114,11 +116,12 @@ def _endless(rows: Relations, row: Int64, dur_ns: Int64, queue: Int64) -> tuple[
 
 def disorder(rows: Relations, queues: Queues, file: str) -> list[Notice]:
     """Warn of rows that begin on their stream before one begins that was launched there earlier: that is no queue."""
-    known = rows.call[queues.place] != UNKNOWN
+    known = rows.launched_ns[queues.place] != UNKNOWN
     places, queue = queues.place[known], queues.stream[known]
-    called_ns, returned_ns = rows.call_start_ns[places], rows.call_end_ns[places]
+    called_ns = rows.launched_ns[places]
     if ((np.diff(called_ns) >= 0) | (np.diff(queue) != 0)).all():
         return []
+    returned_ns = rows.returned_ns[places]
     start_ns = rows.events.start_ns[rows.device[places]]
     # Calls of two threads may overlap, and then either may be first.
     returned, called = keys_by_part((queue, returned_ns), (queue, called_ns))
