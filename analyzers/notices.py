@@ -59,7 +59,8 @@ class Code(StrEnum):
     )
     TRACE_IS_NO_JSON = _note(
         "trace_is_no_json",
-        "a trace is no valid JSON (control characters, bytes that are no UTF-8, inf, NaN), and all of it was read",
+        "a trace is no valid JSON (control characters, bytes that are no UTF-8, inf, NaN, texts that are not escaped), "
+        "and all that figures are made of was read",
         repeats=True,
     )
     EVENTS_WITHOUT_DURATION = _warning("events_without_duration", "events of a trace have no duration", repeats=True)
@@ -73,6 +74,36 @@ class Code(StrEnum):
         "launches_are_lost",
         "launches of kernels inside the profile have no event on the device",
         "profile fewer steps, so that no record is dropped",
+        repeats=True,
+    )
+    GRAPH_KERNELS_ARE_LOST = _damage(
+        "graph_kernels_are_lost",
+        "launches of a CUDA graph have fewer kernels on the device than its other launches",
+        "profile fewer steps, so that no record is dropped, or without CUDA graphs",
+        repeats=True,
+    )
+    STEPS_WITHOUT_DEVICE_ROWS = _note(
+        "steps_without_device_rows", "steps are marked of which nothing ran on the device", repeats=True
+    )
+    SEVERAL_CYCLES = _note(
+        "several_cycles", "one file holds several cycles of the profiler: their steps are numbered on", repeats=True
+    )
+    TIMES_ARE_LOST = _warning(
+        "times_are_lost",
+        "rows at time 0, which all others are far from, are left out",
+        "record again with another version of torch: 2.12 is known for it",
+        repeats=True,
+    )
+    ROWS_TOO_LONG = _graded(
+        "rows_too_long",
+        "device events last longer than their stream's order, or all their like, allow",
+        "record again, in a new process for each profile",
+        repeats=True,
+    )
+    STREAM_OUT_OF_ORDER = _warning(
+        "stream_out_of_order",
+        "device events begin before others that were launched on their stream earlier",
+        "record again, in a new process for each profile",
         repeats=True,
     )
     PROFILE_DRIFTS = _warning(

@@ -41,6 +41,7 @@ _IDLE = {
     "kernel_gap": "gaps between kernels",
     "dependency": "idle time between streams",
     "unknown": "idle time of unknown cause",
+    "profiler": "idle time of the profiler's own making",
 }
 BY_CAUSE = {
     cause: Part(f"idle_{cause}_ns", f"idle: {cause.replace('_', ' ')}", words) for cause, words in _IDLE.items()

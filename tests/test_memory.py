@@ -145,7 +145,7 @@ def test_a_size_that_is_none_is_refused(tmp_path, size, capsys):
 
 def test_memory_that_runs_out_costs_its_rank(tmp_path, monkeypatch):
     write(tmp_path / "rank0.json", small_trace())
-    monkeypatch.setattr("analyzers.run.rank_trace.drop_corrupt", lambda *_: np.empty(1 << 62, dtype=np.int8))
+    monkeypatch.setattr("analyzers.run.rank_trace.healthy", lambda *_: np.empty(1 << 62, dtype=np.int8))
     with pytest.raises(TooLarge, match=r"rank0.json: memory ran out while it was read; read fewer ranks"):
         analyzers.load(tmp_path)
 

@@ -196,8 +196,8 @@ def _divide_sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, p
     indices = np.concatenate(places)
     mine, count = rows[indices], np.array([len(place) for place in places])
     kernels = Kernels(
-        end_ns=table.end_ns[mine],
-        dur_ns=table.end_ns[mine] - table.start_ns[mine],
+        end_ns=table.ended_ns[mine],
+        dur_ns=table.ended_ns[mine] - table.start_ns[mine],
         step=table.step[mine],
         sequence=table.sequence[mine],
         signature=facts.signature[indices],
@@ -277,7 +277,7 @@ def _is_sound(table: KernelTable, key: Key, matched: NDArray[np.int64], offsets:
         values = values - higher if column is table.step else values
         low, high = np.where(has_value, values, UNLIKE).min(axis=1), np.where(has_value, values, -UNLIKE).max(axis=1)
         sound &= high <= low
-    started, ended = table.start_ns[matched] - later_ns, table.end_ns[matched] - later_ns
+    started, ended = table.start_ns[matched] - later_ns, table.ended_ns[matched] - later_ns
     synchronized = table.synchronizes[matched].all(axis=1)
     sound &= ~synchronized | (started.max(axis=1) <= ended.min(axis=1) + OVERLAP_NOISE_NS)
     if key.is_batch:

@@ -17,7 +17,7 @@ from analyzers.arrays import UNKNOWN, WIDEST, Columns, Int64, Mask, find, joint,
 from analyzers.collectives.bandwidth import peaks, sizes
 from analyzers.collectives.clocks import Clocks, clocks
 from analyzers.collectives.matching import Matching, match_run
-from analyzers.collectives.transfer import Transfers, is_resolved, moving_since, transfers
+from analyzers.collectives.transfer import Transfers, is_resolved, moving_since, moving_until, transfers
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.rank import Breakdown, RunSummary
 from analyzers.ranks import RankIndex, RankNumber
@@ -94,6 +94,10 @@ class Exchange:
         return moving_since(self.matching, self.transfers)
 
     @cached_property
+    def _moving_until(self) -> Int64:
+        return moving_until(self.matching, self.transfers)
+
+    @cached_property
     def is_resolved(self) -> Mask:
         """Whether what each row of the table takes after its waiting is transfer, rather than unresolved."""
         return is_resolved(self.matching)
@@ -113,7 +117,18 @@ class Exchange:
         """
         rows = self.rows_of(index, device)
         comm = self.run.measured[index].exposed.get(device, EMPTY)
-        return _divide_exposed(comm, self._moving_since[rows], self.matching.table.end_ns[rows], self.is_resolved[rows])
+        return _divide_exposed(comm, *self._moved(rows)[1:])
+
+    def _moved(self, rows: Int64) -> tuple[Int64, Int64, Int64, Mask]:
+        """Return what rows of the table do once they have waited: whose, since when, until when, if it is transfer.
+
+        `whose` is a place among the rows. What was cut may go on when its instance has ended: that is unresolved.
+        """
+        end_ns, until = self.matching.table.end_ns[rows], self._moving_until[rows]
+        beyond = np.flatnonzero(until < end_ns)
+        whose = np.r_[np.arange(len(rows)), beyond]
+        resolved = np.r_[self.is_resolved[rows], np.zeros(len(beyond), dtype=bool)]
+        return whose, np.r_[self._moving_since[rows], until[beyond]], np.r_[until, end_ns[beyond]], resolved
 
     @property
     def hosts_ahead(self) -> set[RankNumber]:
@@ -183,10 +198,10 @@ class Exchange:
             devices.moved(np.concatenate([one.start for one in exposed]), of_comm),
             devices.moved(np.concatenate([one.end for one in exposed]), of_comm),
         )
-        start, since, end = (
-            devices.moved(instants[rows], device) for instants in (table.start_ns, self._moving_since, table.end_ns)
-        )
-        parts = _divide_exposed(comm, since, end, self.is_resolved[rows])
+        start, end = (devices.moved(instants[rows], device) for instants in (table.start_ns, table.end_ns))
+        whose, since, until, resolved = self._moved(rows)
+        since, until = (devices.moved(instants, device[whose]) for instants in (since, until))
+        parts = _divide_exposed(comm, since, until, resolved)
         lost = self.matching.instance[rows] < 0
         return parts.waiting, parts.transfer, parts.unresolved, union_of(start[lost], end[lost])
 

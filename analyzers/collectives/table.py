@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, medians
 from analyzers.collectives.groups import SPLIT, Communicator, Grouping, Key, Member
 from analyzers.rank import Communication, RunSummary
 from analyzers.trace import SYNCHRONIZING, UNEVEN_MEMBERS, Call, Collective, kind_of_kernel
@@ -29,6 +29,8 @@ class KernelTable(Columns):
     device: Int64
     start_ns: Int64
     end_ns: Int64
+    ended_ns: Int64  # the same, but where no end is known (`cut`): as if it had taken what its like take
+    cut: Mask
     correlation: Int64
     step: Int64
     window: Int64
@@ -120,11 +122,15 @@ def table_of(run: RunSummary) -> KernelTable:
     heads = _find_heads(rank, column("step"), family, np.where(is_copy, UNKNOWN, group))
     group[heads[0]], place[heads[0]] = group[heads[1]], place[heads[1]]
     communicator, communicators = _find_communicators(grouping, rank, call, np.where(is_copy, UNKNOWN, group))
+    start_ns, dur_ns = column("start_ns"), column("dur_ns")
+    cut = np.concatenate([part.cut if len(part.cut) else np.zeros(len(part), dtype=bool) for part in parts])
     return KernelTable(
         rank=rank,
         device=device,
-        start_ns=column("start_ns"),
-        end_ns=column("start_ns") + column("dur_ns"),
+        start_ns=start_ns,
+        end_ns=start_ns + dur_ns,
+        ended_ns=start_ns + _usual(dur_ns, cut, rank, device, family, call),
+        cut=cut,
         family=family,
         said_kind=said_kind,
         elements=elements,
@@ -140,6 +146,16 @@ def table_of(run: RunSummary) -> KernelTable:
         is_copy=is_copy,
         **{name: column(name) for name in _TAKEN_OVER},
     )
+
+
+def _usual(dur_ns: Int64, cut: Mask, *like: Int64) -> Int64:
+    """Return durations, of those that were cut the median of the others like them, if that is less."""
+    if not cut.any():
+        return dur_ns
+    alike = distinct(*like)
+    whole = ~cut
+    usual_ns = medians(dur_ns[whole], alike.index[whole], len(alike))[alike.index]
+    return np.where(cut & (usual_ns < dur_ns), np.nan_to_num(usual_ns), dur_ns).astype(np.int64)
 
 
 def _find_communicators(

@@ -49,7 +49,8 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
     instances, table = matching.instances, matching.table
     rows = instances.members
     shift = clock.shift_ns(table.rank[rows])
-    start, end = table.start_ns[rows] - shift, table.end_ns[rows] - shift
+    start, end = table.start_ns[rows] - shift, table.ended_ns[rows] - shift
+    end = _ends(start, end, table.cut[rows], instances.first)
     one_way = ~matching.synchronizes
     shared = clock.are_shared(matching, _fold_members(np.minimum, end - start, instances.first))
     wait, waits_for, transfer = divide(start, end, instances.first, shared, one_way)
@@ -69,6 +70,15 @@ def transfers(matching: Matching, clock: Clocks) -> Transfers:
         start_ns=start,
         end_ns=end,
     )
+
+
+def _ends(start: Int64, end: Int64, cut: Mask, first: Int64) -> Int64:
+    """Return when members end, those of which no end is known (`cut`) with the last of the others, if there is one."""
+    if not cut.any():
+        return end
+    number = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    others = _fold_members(np.maximum, np.where(cut, np.iinfo(np.int64).min, end), first)[number]
+    return np.where(cut & (others > start), others, end)
 
 
 def divide(start: Int64, end: Int64, first: Int64, shared: Mask, one_way: Mask) -> tuple[Int64, Int64, Int64]:
@@ -156,6 +166,14 @@ def moving_since(matching: Matching, measured: Transfers) -> Int64:
     begun = table.start_ns.copy()
     begun[matching.instances.members] += np.maximum(measured.wait_ns, 0)
     return begun
+
+
+def moving_until(matching: Matching, measured: Transfers) -> Int64:
+    """Return for each table row until when it moved data: to its end, or the other members' where that is not known."""
+    table, members = matching.table, matching.instances.members
+    until, cut = table.end_ns.copy(), table.cut[members]
+    until[members[cut]] -= (table.end_ns[members] - table.start_ns[members] - measured.end_ns + measured.start_ns)[cut]
+    return np.minimum(until, table.end_ns)
 
 
 def is_resolved(matching: Matching) -> Mask:

@@ -119,7 +119,7 @@ def _frame(events: Events, symbols: dict[str, int], origin_ns: int) -> pd.DataFr
 def _rows(events: Events) -> dict[str, NDArray[Any]]:
     """Return columns for rows and synchronizations, by place in the file; `cat` and `name` are codes of ours."""
     syncs = events.syncs
-    kept = np.flatnonzero(~np.isin(events.category, (Category.FLOW, Category.ABSENT)))
+    kept = np.flatnonzero(np.isin(events.category, [*_CATEGORIES]))
     order = np.argsort(np.r_[events.position[kept], syncs.position], kind="stable")
     # Every device row is on a stream, whatever it says: -1 is the host.
     stream = np.where(events.on_device, np.maximum(events.stream, 0), _HOST)[kept]

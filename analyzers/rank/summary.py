@@ -290,7 +290,7 @@ def _measure(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes:
     costs = cost(trace, devices, attributed, windows, gradients)
     by_operator = launched(trace, devices, attributed)
     return Measured(
-        earliest_ns=int(trace.timed.start_ns.min()),
+        earliest_ns=int(trace.timed.start_ns[trace.timed.category != Category.OVERHEAD].min()),
         windows=windows,
         idle=idle,
         fetching=_find_fetching(trace, windows, idle),

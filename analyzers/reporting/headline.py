@@ -132,9 +132,10 @@ _REASONS = (
     _IdleReason(
         ("synchronize",), "because the CPU waits for the device before it launches more", ("synchronizing_calls",)
     ),
+    _IdleReason(("profiler",), "because the profiler itself is at work: without it, this is not there"),
     _IdleReason(("kernel_gap",), "in short pauses between kernels", ("kernel_gaps",)),
     _IdleReason(("dependency",), "because queued work waits for another stream, device or host function"),
-    _IdleReason(("unknown",), "for a reason that is not known: no launch is recorded there"),
+    _IdleReason(("unknown",), "for a reason that is not known: no launch is recorded there, or kernels are lost"),
 )
 
 
@@ -292,7 +293,7 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
     }
     steps, relative = findings.profiled_steps, _relative_interval(run)
     weights = {warning.code.facts.weight for warning in run.warnings}
-    lowering["the traces are damaged, or lack kernels"] = Weight.DAMAGE in weights
+    lowering["the traces are damaged, or lack kernels"] = Weight.DAMAGE in weights or bool(findings.rows.doubted.any())
     lowering["steps without the profiler differ widely among themselves"] = relative > 1
     doubtful = {
         "steps without the profiler differ among themselves": relative > WIDE,

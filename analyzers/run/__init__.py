@@ -1,10 +1,10 @@
 """A folder becomes a `Run`: files, `run.json`, controls, light times.
 
 In order: `layout` finds the files, `manifest`, `parallelism`, `controls` and `calibration` read what lies beside them,
-`rank_trace` reads one rank, leaves out what is corrupt (`health`), gives it the light window's times (`light_window`,
-for the same events, which `partners` finds by their `common_sequence`) and the steps that were asked for
-(`named_steps`), and refuses what fits no memory; `loading` gathers the ranks. `device_states` tells whose devices are
-slowed, `sweep` reads a grid of runs.
+`rank_trace` reads one rank, looks at its rows together (the room `analyzers.run.health`), gives it the light window's
+times (`light_window`, for the same events, which `partners` finds by their `common_sequence`) and the steps that were
+asked for (`named_steps`), and refuses what fits no memory; `loading` gathers the ranks. `device_states` tells whose
+devices are slowed, `sweep` reads a grid of runs.
 
 Decisions: docs/dev/decisions/run.md
 """

@@ -102,19 +102,19 @@ def _describe_row(events: Events, row: int) -> str:
 
 
 def _at_light_times(full: Events, light: Events, joined: Partners) -> Events:
-    def put(name: str) -> Int64:
-        column: Int64 = getattr(full, name).copy()
+    def put(name: str) -> Any:
+        column = getattr(full, name).copy()
         column[joined.full] = getattr(light, name)[joined.light]
         return column
 
-    return replace(full, start_ns=put("start_ns"), dur_ns=put("dur_ns"), launched_ns=put("launched_ns"))
+    return replace(full, **{name: put(name) for name in ("start_ns", "dur_ns", "launched_ns", "health")})
 
 
 def _blank_rows(events: Events, rows: Int64) -> Events:
     """Return the same rows, some of them as what did not run: no length, on no device, of no kind."""
     if not len(rows):
         return events
-    values = {"category": Category.ABSENT, "kind": Kind.HOST, "dur_ns": 0}
+    values = {"category": Category.ABSENT, "kind": Kind.HOST, "dur_ns": 0, "health": 0}
     values |= dict.fromkeys(("device", "peer", "stream", "correlation", "external", "call", "sequence"), UNKNOWN)
     columns = {name: getattr(events, name).copy() for name in values}
     for name, value in values.items():

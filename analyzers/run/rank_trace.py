@@ -16,7 +16,7 @@ from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
-from analyzers.run.health import drop_corrupt
+from analyzers.run.health import healthy, launched_calls
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
@@ -131,7 +131,7 @@ class RankTrace:
     def unknown_communication(self) -> dict[str, int]:
         """Count the kernels, by name, that look like communication and that no rule knows."""
         events = self.events
-        codes, counts = np.unique(events.name[events.category == Category.KERNEL], return_counts=True)
+        codes, counts = np.unique(events.name[events.kind == Kind.COMPUTE], return_counts=True)
         named = zip(map(events.names.__getitem__, codes.tolist()), counts.tolist(), strict=True)
         return {name: count for name, count in named if looks_like_communication(name)}
 
@@ -149,9 +149,8 @@ def read_rank(
         raise UnreadableTrace(f"{file.path}: {trace.refusal}")
     header, doubted = _check_header(file, trace.header)
     rank = _choose_rank(file, header)
-    events, ill = drop_corrupt(trace.events, file.path.name)
-    if file.steps is not None:
-        events = with_steps(events, file.steps, file.path)
+    events = trace.events if file.steps is None else with_steps(trace.events, file.steps, file.path)
+    events, ill = healthy(events, file.path.name, header.base_time_ns)
     budget = Budget(file.path, limit, trace.peak_bytes)
     check_windows(events, budget, trace.nbytes)
     left = limit - trace.nbytes
@@ -184,13 +183,24 @@ def _check_devices(trace: RankTrace, unknown: Sequence[str]) -> None:
     if not trace.events.on_device.any() and not trace.is_cpu_run:
         # Kineto writes the host's rows first: a trace that is cut short may have lost all of the device's.
         damage = next((notice for notice in trace.lost if notice.code == Code.TRACE_INCOMPLETE), None)
-        what = f" in what could be read ({damage.text})" if damage else ""
-        remedy = (
-            "copy or record the file again, since the damage may have taken its device's events"
-            if damage
-            else "profile with ProfilerActivity.CUDA, and at least one whole step"
-        )
-        raise UnusableRun(f"{trace.path}: no device activity{what}; {remedy}")
+        if damage is None:
+            raise UnusableRun(f"{trace.path}: {_why_no_device(trace.events)}")
+        remedy = "copy or record the file again, since the damage may have taken its device's events"
+        raise UnusableRun(f"{trace.path}: no device activity in what could be read ({damage.text}); {remedy}")
+
+
+def _why_no_device(events: Events) -> str:
+    """Say why a trace has no device row, and what helps."""
+    if not len(events):
+        return "no device activity, and no row of the host: nothing was recorded; profile at least one whole step"
+    calls = launched_calls(events)
+    if not calls:
+        return "no device activity; profile with ProfilerActivity.CUDA, and at least one whole step"
+    return (
+        f"no device activity: {calls} launches never reached the device; its activity was profiled, since they are "
+        "here, and the profiler lost its records: record again in a new process with a warm-up step before "
+        "(schedule(warmup=1)), no other profiler attached, and a driver that is as new as the CUDA (or ROCm) of torch"
+    )
 
 
 def _with_times(trace: RankTrace, retimed: Joined | Mismatch | None) -> RankTrace:
@@ -211,7 +221,7 @@ def _light_times(
         trace = read_trace(light, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
         return Mismatch(str(error)), (), _NO_BUDGET
-    events, ill = drop_corrupt(trace.events, light.name)
+    events, ill = healthy(trace.events, light.name, trace.header.base_time_ns)
     lost = tuple(notice.within(f"{LIGHT}/") for notice in (*trace.lost, *ill))
     return retime(full, events), lost, trace.peak_bytes
 
@@ -227,7 +237,8 @@ def _nosync_events(
     except UnreadableTrace as error:
         lost = Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it")
         return None, (lost,), _NO_BUDGET
-    return trace.events, tuple(notice.within(f"{NOSYNC}/") for notice in trace.lost), trace.peak_bytes
+    events, ill = healthy(trace.events, nosync.name, trace.header.base_time_ns)
+    return events, tuple(notice.within(f"{NOSYNC}/") for notice in (*trace.lost, *ill)), trace.peak_bytes
 
 
 def _check_header(file: RankFile, header: Header) -> tuple[Header, list[Notice]]:

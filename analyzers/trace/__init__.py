@@ -29,7 +29,8 @@ from analyzers.trace.collective_calls import (
     may_only_post,
     plausible_count,
 )
-from analyzers.trace.events import Events
+from analyzers.trace.copy_collectives import with_copy_collectives
+from analyzers.trace.events import Events, Health, launch_rows, launch_times
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication, short_name
 from analyzers.trace.libraries import COALESCED, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.trace.columns import LAST_DEVICE_CATEGORY, EventColumns, EventPart
+from analyzers.trace.columns import LAST_DEVICE_CATEGORY, EventColumns, EventPart, joined_by_id
 from analyzers.trace.decoding import NEVER, spread
 from analyzers.trace.events import SYNC_FIELDS, Events, Syncs, launch_times
 from analyzers.trace.kernel_names import Category, is_waiting, kinds
@@ -40,6 +40,7 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
     endless = int((timed & (dur_ns < 0) & (category != Category.FLOW)).sum())
     np.maximum(dur_ns, 0, out=dur_ns)
     on_device = category <= LAST_DEVICE_CATEGORY
+    external = spread(part.column("external"), joined_by_id(category))
     device, peer, crosses = _find_places(part, category, name, names)
     call_row = part.column("call_row")
     call, calls = columns.calls.resolved(_fill_sparse(part, "call", call_row))
@@ -47,7 +48,7 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
     correlation = part.column("correlation")
     events = Events(
         category=category,
-        kind=kinds(category, name, names, crosses),
+        kind=kinds(category, name, names, crosses | (on_device & (call >= 0))),
         name=name,
         names=names,
         start_ns=start_ns,
@@ -58,7 +59,7 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
         stream=spread(part.column("stream"), on_device),
         correlation=correlation,
         nbytes=spread(part.column("bytes"), on_device),
-        external=_find_externals(part, on_device, call_row),
+        external=_find_externals(part, external, call_row),
         sequence=_fill_sparse(part, "sequence", call_row),
         call=call,
         calls=calls,
@@ -69,6 +70,7 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
         grid=spread(columns.calls.same_grids(part.column("grid")), on_device),
         launched_ns=launch_times(category, correlation, start_ns),
         position=part.column("position"),
+        health=np.zeros(part.rows, dtype=np.int8),
     )
     return Assembled(_of_activity(events, part, timed), int((~timed).sum()), endless)
 
@@ -133,9 +135,8 @@ def _find_places(
     return spread(device, on_device).astype(np.int32), spread(peer, on_device).astype(np.int32), crosses
 
 
-def _find_externals(part: EventPart, on_device: Mask, call_row: Int64) -> Int64:
+def _find_externals(part: EventPart, column: Int64, call_row: Int64) -> Int64:
     """What joins kernels and the operators that tell of their collectives."""
-    column = spread(part.column("external"), on_device)
     column[call_row] = part.column("call_external")
     return column
 

@@ -20,6 +20,7 @@ CATEGORIES = {
     "user_annotation": Category.ANNOTATION,
     "python_function": Category.PYTHON,
     "cuda_sync": Category.SYNC,
+    "overhead": Category.OVERHEAD,
     "ac2g": Category.FLOW,
     "fwdbwd": Category.FLOW,
     # Categories were capitalized before 2022.
@@ -29,8 +30,8 @@ CATEGORIES = {
     "Runtime": Category.LAUNCH,
     "Operator": Category.OPERATOR,
 }
-# What else Kineto writes of the host: the profile's own span, the profiler's work, and moments.
-_OF_HOST = frozenset({"", "Trace", "overhead", "cpu_instant_event"})
+# What else Kineto writes of the host: the profile's own span, and moments.
+_OF_HOST = frozenset({"", "Trace", "cpu_instant_event"})
 
 # Devices that Kineto's plugins and torch's other backends record, and that no rule here knows: their categories begin
 # so (libkineto's ActivityType), or a process of theirs is called so (Ascend's torch_npu and msprof, which writes

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.memory import Budget
 from analyzers.trace.arguments import (
     NO_ARGS,
@@ -43,7 +43,7 @@ from analyzers.trace.decoding import (
     loads,
     nanoseconds,
     narrow,
-    with_escaped_name,
+    with_escaped_texts,
 )
 from analyzers.trace.event_stream import CannotDecode
 from analyzers.trace.events import sync_columns
@@ -124,6 +124,11 @@ def join_parts(parts: list[EventPart]) -> EventPart:
             pieces = [piece + begin for piece, begin in zip(pieces, first[:-1], strict=True)]
         columns[name] = narrow(np.concatenate(pieces) if len(pieces) > 1 else pieces[0])
     return EventPart(int(rows[-1]), int(events[-1]), columns)
+
+
+def joined_by_id(category: NDArray[np.int8]) -> Mask:
+    """Whether rows are device rows or launch calls, which operators' numbers join."""
+    return category <= Category.LAUNCH
 
 
 @dataclass
@@ -221,13 +226,14 @@ class EventColumns:
         self._take_rows([row])
         return end
 
-    def repair(self, text: str) -> bool:
-        """Take an event whose name has quotes or backslashes that are not escaped; False if that is not its fault."""
-        row = with_escaped_name(text)
-        if row is None:
-            return False
+    def repair(self, text: str) -> int | None:
+        """Take an event whose texts are not escaped; how many quotes in it were not, None if that is not its fault."""
+        repaired = with_escaped_texts(text)
+        if repaired is None:
+            return None
+        row, quotes = repaired
         self._take_rows([row])
-        return True
+        return quotes
 
     def _take_rows(self, rows: Sequence[Any]) -> None:
         events = [_parse_event(row) for row in rows]
@@ -263,6 +269,8 @@ class EventColumns:
             **self.calls.inputs(names, args, np.flatnonzero(shaped)),
             # What only device rows have is kept for them alone.
             **self._device_columns(list(compress(kept, on_device.tobytes()))),
+            # Launch calls have it for rows without a correlation.
+            "external": int64_column([arg.external for arg in compress(args, joined_by_id(category).tobytes())]),
             **_sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
         }
         self._keep(EventPart(len(kept), len(events), columns))
@@ -298,7 +306,6 @@ class EventColumns:
             "to_device": int64_column([arg.to_device for arg in args]),
             "stream": int64_column([arg.stream for arg in args]),
             "bytes": int64_column([arg.bytes for arg in args]),
-            "external": int64_column([arg.external for arg in args]),
             "grid": self.calls.grids(args),
         }
 

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find, rows_by, values_at
+from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
 from analyzers.trace.collective_calls import kind_of_call
-from analyzers.trace.events import Events
+from analyzers.trace.events import Events, launch_rows
 from analyzers.trace.kernel_names import Category, Kind, path_of
 from analyzers.trace.libraries import COALESCED, Collective, only_signals
 from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH
@@ -34,7 +34,8 @@ def with_copy_collectives(events: Events) -> Events:
     if not len(copies) or not len(calls):
         return events
     kernels = _moving_kernels(events)
-    launches = _find_launches(events, np.r_[copies, kernels])
+    wanted = events.correlation[np.r_[copies, kernels]]
+    launches = launch_rows(events.category, events.correlation, events.start_ns, wanted)
     around = _find_outermost(events, calls, launches)
     of_copies, of_kernels = around[: len(copies)], around[len(copies) :]
     alone = (of_copies >= 0) & ~np.isin(of_copies, of_kernels) & ~_of_batches(events, launches, len(copies))
@@ -67,14 +68,6 @@ def _host_calls(events: Events) -> Int64:
 def _calls_a_collective(name: str) -> bool:
     prefix = next((prefix for prefix in COLLECTIVE_CALLS if name.startswith(prefix)), None)
     return prefix is not None and kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
-
-
-def _find_launches(events: Events, rows: Int64) -> Int64:
-    """Return the row of the host call that launched each device row, UNKNOWN where there is none."""
-    calls = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
-    calls = calls[np.lexsort((events.start_ns[calls], events.correlation[calls]))]
-    index = find(events.correlation[calls], events.correlation[rows])
-    return values_at(calls, index)
 
 
 def _find_outermost(events: Events, calls: Int64, launches: Int64) -> Int64:

@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NoReturn
 
 import numpy as np
@@ -41,6 +42,11 @@ _SEEMS_EVENT = re.compile(rf'\{{\s*"(?:{_KEYS})"\s*:')
 # A bracket and a brace that end the document, if not for the event behind them; and what may become that.
 _STRAY_END = re.compile(rf"\][ \t\r\n]*\}}[ \t\r\n]*,[ \t\r\n]*{_SEEMS_EVENT.pattern}".encode())
 _PERHAPS_STRAY = re.compile(rb'\][ \t\r\n]*(?:\}[ \t\r\n]*(?:,[ \t\r\n]*(?:\{\s*(?:"[a-z]{0,4}"?\s*)?)?)?)?')
+# An event as Kineto begins it, which nothing else in a document does.
+_EVENT = re.compile(r'\{\s*"ph"\s*:')
+_EVENT_BYTES = re.compile(_EVENT.pattern.encode())
+# Of rows of these kinds no figure is made; modules' forwards are Python's functions, too.
+_UNUSED = re.compile(r'"cat"\s*:\s*"(?:python_function|ac2g|fwdbwd|cpu_instant_event)"(?!.*"nn\.Module: )', re.DOTALL)
 _LIKELY_EVENTS = re.compile(rf'"traceEvents"\s*:\s*\[\s*\{{\s*"(?:{_KEYS})"'.encode())
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -62,22 +68,27 @@ class EventStream:
     """Runs through a document once. `header`, `tail` and what was `lost` are complete afterwards.
 
     `damaged` counts the places where the text is no JSON and was read all the same: events may be missing there.
+    `repaired` counts events whose texts were not escaped, and `unused` lost ones that no figure is made of;
+    `lost_bytes` is the text of those that are lost.
 
     `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
     CannotDecode, having taken none, where it is no such array. `take_one` reads the JSON value that begins at a place
-    in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says if it
-    could make sense of it.
+    in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says how
+    many quotes in it were not escaped, None where it makes no sense even so.
     """
 
     blocks: Iterator[bytes]
     take: Callable[[memoryview, bool], None]
     take_one: Callable[[str, int], int | None]
-    repair: Callable[[str], bool]
+    repair: Callable[[str], int | None]
     header: bytes = b""
     tail: bytes = b""
     lost: list[str] = field(default_factory=list)
     lost_events: int = 0
     damaged: int = 0
+    repaired: int = 0
+    unused: int = 0
+    lost_bytes: int = 0
     # The text between two events, from the end of one to the beginning of the next.
     separator: bytes | None = None
     # Commas since the last event, and how many there have to be before the next one.
@@ -130,9 +141,15 @@ class EventStream:
         if not self._ended:
             self.lost.append(_explain_end(bytes(text[1:])))
             del text[1:]
-        if self._is_walked and not (self.damaged or self.lost_events or self.lost):
+        if self._is_walked and not any((self.damaged, self.repaired, self.unused, self.lost_events, self.lost)):
             self.damaged = 1
-        self._read_tail(bytes(text[1:]))
+        events = self._read_tail(bytes(text[1:]))
+        if events is not None:
+            # The list did not end there.
+            text[1:] = events
+            self._ended, self._commas, self._due, self._patience = False, 1, 1, 0
+            self.go_on(text, self.blocks)
+            self.end(text)
 
     @property
     def is_over(self) -> bool:
@@ -276,8 +293,13 @@ class EventStream:
         while (begin := readable.find("{", offset)) >= 0:
             gap = readable[offset:begin]
             if "]" in gap and not _SEEMS_EVENT.match(readable, begin):
-                break
-            self.lost_events += bool(gap.strip(_GAP))
+                resumed = _EVENT.search(readable, begin)
+                if resumed is None:
+                    break
+                begin = resumed.start()
+                gap = readable[offset:begin]
+            if gap.strip(_GAP):
+                self._lose(gap)
             self._commas += gap.count(",")
             self._check_commas(self._due)
             end = self.take_one(readable, begin)
@@ -303,12 +325,24 @@ class EventStream:
         close = _CLOSE.search(readable, begin) if end is None else None
         stop = close.end() - 1 if close else len(readable) if end is None else end
         event = readable[begin:stop].rstrip(_GAP)
-        if self.repair(event):
-            # It may be the head of one event and the tail of another, with all between them gone.
-            self.damaged += 1
+        quotes = self.repair(event)
+        if quotes is not None:
+            # One quote too many is the head of one event and the tail of another, with all between them gone.
+            is_one = _keys_of_events(event) == 1 and quotes % 2 == 0
+            self.repaired += is_one
+            self.damaged += not is_one
         elif end is not None or close is not None:
-            self.lost_events += 1
+            self._lose(event)
         return begin + len(event)
+
+    def _lose(self, text: str) -> None:
+        """Count an event that cannot be read; where its text is of several, nobody knows of how many."""
+        if _UNUSED.search(text) and _keys_of_events(text) == 1:
+            self.unused += 1
+            return
+        self.lost_events += 1
+        self.lost_bytes += len(text)
+        self.damaged += _keys_of_events(text) > 1
 
     def _next_event(self, readable: str, begin: int) -> int | None:
         """Where the event behind a damaged one seems to begin."""
@@ -319,15 +353,32 @@ class EventStream:
         match = _SEEMS_EVENT.search(readable, begin + 1)
         return match.start() if match else None
 
-    def _read_tail(self, text: bytes) -> None:
-        """What follows the list of events: the rest of the document, with nothing behind it."""
-        for block in self.blocks:
+    def _read_tail(self, text: bytes) -> bytes | None:
+        """What follows the list of events: the rest of the document, with nothing behind it.
+
+        Where more events follow that are of no other list, these: what ended theirs was no end, and is lost.
+        """
+        looked_at = 0
+        for block in chain((b"",), self.blocks):
             if len(text) > LONGEST:
                 nbytes = len(text) + len(block) + sum(map(len, self.blocks))
                 self.lost.append(f"what follows the events ({nbytes:,} bytes)")
-                return
+                return None
             text += block
+            # The head of an event may be in one block and the rest of it in the next.
+            event = _EVENT_BYTES.search(text, max(0, looked_at - _FIRST))
+            looked_at = len(text)
+            if event is not None and _EVENTS_KEY.search(text, 0, event.start()) is None:
+                self.damaged += 1
+                self.lost_bytes += event.start()
+                return text[event.start() :]
         self.tail = text.lstrip(_SPACE).removeprefix(b"]").strip(_SPACE)
+        return None
+
+
+def _keys_of_events(text: str) -> int:
+    """Count the phases in a text, of which each event has one."""
+    return len(re.findall(r'"ph"\s*:', text))
 
 
 def _explain_end(text: bytes) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from enum import IntFlag
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, find, sorted_set
+from analyzers.arrays import UNKNOWN, Columns, Int64, find, sorted_set, values_at
 from analyzers.texts import brief
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import Call, Inputs
@@ -54,6 +55,15 @@ SYNC_FIELDS = ("device", "stream", "wait_on_stream", "wait_on_record")
 NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Syncs)})
 
 
+class Health(IntFlag):
+    """What a row's relations to others say of it."""
+
+    CUT = 1  # it lasted beyond the next row of its stream, and is as long as it can be at most
+    ENDLESS = 2  # no end is known: its window is left out
+    LOST = 4  # a launch of which kernels are missing
+    CYCLE = 8  # a step's mark with which another cycle of the profiler begins
+
+
 @dataclass(frozen=True, eq=False)
 class Events(Columns):
     """The rows of one trace file as columns of one length; -1 where a row does not have the value.
@@ -64,8 +74,8 @@ class Events(Columns):
     `inputs` indexes `shapes` (operators whose inputs analyses need). `forward` is autograd's sequence number: it joins
     a forward operator and its backward node, `forward_thread` the thread of the former as autograd numbers threads.
     `grid` tells apart kernels launched with other grids or blocks. `launched_ns` is the start of the host call that
-    launched the row. `position` is the row's place among all events of the file, from 0. Times are nanoseconds since
-    the epoch. `syncs` are no rows of these: they wait, and do nothing.
+    launched the row. `position` is the row's place among all events of the file, from 0. `health` are bits of Health.
+    Times are nanoseconds since the epoch. `syncs` are no rows of these: they wait, and do nothing.
     """
 
     category: NDArray[np.int8]
@@ -91,6 +101,7 @@ class Events(Columns):
     grid: Int64
     launched_ns: Int64
     position: Int64
+    health: NDArray[np.int8]
     syncs: Syncs = NONE
 
     __repr__ = brief
@@ -136,12 +147,13 @@ class Events(Columns):
         return replace(self, syncs=syncs)
 
 
-def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
-    """Return for every row the start of the first host call with its correlation, else UNKNOWN."""
+def launch_rows(category: NDArray[np.int8], correlation: Int64, start_ns: Int64, wanted: Int64) -> Int64:
+    """Return for each wanted correlation the row of the first host call that has it, UNKNOWN for none."""
     calls = np.flatnonzero((category == Category.LAUNCH) & (correlation != UNKNOWN))
     calls = calls[np.lexsort((start_ns[calls], correlation[calls]))]
-    if not len(calls):
-        return np.full(len(category), UNKNOWN, dtype=np.int64)
-    correlations = correlation[calls]
-    index = find(correlations, correlation)
-    return np.where(index >= 0, start_ns[calls[index]], UNKNOWN)
+    return values_at(calls, find(correlation[calls], wanted))
+
+
+def launch_times(category: NDArray[np.int8], correlation: Int64, start_ns: Int64) -> Int64:
+    """Return for every row the start of the first host call with its correlation, else UNKNOWN."""
+    return values_at(start_ns, launch_rows(category, correlation, start_ns, correlation))

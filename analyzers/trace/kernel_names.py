@@ -25,6 +25,7 @@ class Category(IntEnum):
     FLOW = 8  # the ends of the arrows between launches and kernels, forward and backward
     SYNC = 9  # a stream or the host waiting; such rows are kept apart from all others
     ABSENT = 10  # a device event that the rank's other window holds, light or full, and this one does not
+    OVERHEAD = 11  # the profiler's own work, or the driver's, on whatever thread
 
 
 class Kind(IntEnum):
@@ -133,11 +134,12 @@ def looks_like_communication(kernel: str) -> bool:
 
 
 def kinds(
-    category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str], crosses_devices: NDArray[np.bool_]
+    category: NDArray[np.int8], name: NDArray[np.int32], names: Sequence[str], communicating: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
     """Return the Kind of every row, int8 in the rows' shape; each distinct kernel name is looked at once.
 
-    `crosses_devices` marks copies between two different devices.
+    `communicating` marks device rows that communicate whatever they are called: copies between two different devices,
+    and rows that say which collective they carry out.
     """
     kernel = category == Category.KERNEL
     communicates = np.zeros(len(names), dtype=bool)
@@ -146,5 +148,6 @@ def kinds(
     copy = (category == Category.MEMCPY) | (category == Category.MEMSET)
     kind = np.full(len(category), Kind.HOST, dtype=np.int8)
     kind[kernel] = np.where(communicates[name[kernel]], Kind.COMM, Kind.COMPUTE)
-    kind[copy] = np.where(crosses_devices[copy], Kind.COMM, Kind.COPY)
+    kind[copy] = Kind.COPY
+    kind[communicating] = Kind.COMM
     return kind

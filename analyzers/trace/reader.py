@@ -75,16 +75,21 @@ def read_trace(
     refusal = columns.marks.refusal(stream.header + stream.tail)
     around = outside(stream.header, stream.tail)
     built = assemble(columns, around.header.base_time_ns)
+    oddities = columns.oddities | around.oddities | ({Oddity.QUOTES} if stream.repaired else set())
     counts = {
         "events that make no sense": stream.lost_events + columns.lost_events,
         "events without a time": built.untimed,
         "places that are no JSON, where any number of events may be missing": stream.damaged,
+        "bytes of text in these": stream.lost_bytes,
     }
     behind = [f"{around.behind:,} bytes of text behind the document"] if around.behind else []
     ends = [*blocks.lost, *stream.lost, *behind]
-    lost = [*ends, *around.lost, *(f"{count} {what}" for what, count in counts.items() if count)]
+    lost = [*ends, *around.lost, *(f"{count:,} {what}" for what, count in counts.items() if count)]
     is_open_ended = bool(ends or stream.damaged)
-    notices = _yield_notices(path.name, lost, is_open_ended, columns.oddities | around.oddities, built.endless)
+    notices = [
+        *_yield_notices(path.name, lost, is_open_ended, oddities, built.endless),
+        *_unused(path.name, stream.unused),
+    ]
     events, unknown = with_copy_collectives(built.events), tuple(columns.marks.unknown)
     return Trace(around.header, events, tuple(notices), unknown, refusal, columns.nbytes, budget.peak)
 
@@ -129,6 +134,13 @@ class _ByteCounter:
         if self._read > self._passed_on:
             self._on_bytes(self._read - self._passed_on)
             self._passed_on = self._read
+
+
+def _unused(name: str, count: int) -> Iterator[Notice]:
+    """Yield what is said of damaged events that no figure is made of."""
+    if count:
+        text = f"{count} damaged rows are not read, of kinds that no figure is made of (Python's functions, arrows)"
+        yield Notice(Code.TRACE_IS_NO_JSON, f"{name}: {text}")
 
 
 def _yield_notices(

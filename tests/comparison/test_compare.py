@@ -416,7 +416,8 @@ def test_idle_time_is_compared_by_cause():
             assert value == pooled((row.step, getattr(row.idle, cause)) for row in windows).median
     # Neither run loads input nor waits for its device in a gap.
     told = [
-        f"idle_{name}_ns" for name in ("operator", "python", "launch_latency", "kernel_gap", "dependency", "unknown")
+        f"idle_{name}_ns"
+        for name in ("operator", "python", "launch_latency", "kernel_gap", "dependency", "unknown", "profiler")
     ]
     assert list(found.idle) == told
     figures = RunFigures(b, a, found)

@@ -131,6 +131,18 @@ def test_a_gap_at_the_end_of_a_window_is_ended_by_the_next_ones_first_event(tmp_
     assert causes(traced(tmp_path, *rows)) == us({"python": 15, "launch_latency": 2}, {"kernel_gap": 1})
 
 
+def test_what_the_profiler_does_meanwhile_is_its_own(tmp_path):
+    """On whatever thread it is, and on either side of the launch; a flush only within a call of the thread."""
+    own = host("Activity Buffer Request", 12, 11, tid=0, category="overhead")
+    rows = [step(3, 0, 100), *kernel("a", 1, 2, 8), *kernel("b", 20, 30, 5)]  # idle from 10 to 30
+    assert causes(traced(tmp_path, *rows, own)) == us({"python": 2, "profiler": 11, "launch_latency": 7})
+    flush = own | {"name": "Buffer Flush"}
+    assert causes(traced(tmp_path, *rows, flush)) == us({"python": 10, "launch_latency": 10})
+    held = called("cudaFree", 11, 13)
+    flushed = causes(traced(tmp_path, *rows, flush, held))
+    assert flushed == us({"python": 2, "profiler": 11, "launch_latency": 7})
+
+
 def test_gaps_without_a_launch_are_unknown(tmp_path):
     rows = [step(3, 0, 100), *kernel("a", 1, 2, 8), kernel("b", 20, 22, 5)[1], *kernel("c", 24, 27, 5)]
     assert causes(traced(tmp_path, *rows)) == us({"unknown": 12})
@@ -210,6 +222,8 @@ def traces(draw_one):
                 rows += [host(what, at, length, tid=tid)]
                 rows += [called("cudaStreamSynchronize", at + length / 4, length / 2, tid)]
             at += length + draw_one(number(0, 8))
+    for at in draw_one(st.lists(number(0, 110), max_size=2)):
+        rows.append(host("Activity Buffer Request", at, draw_one(number(0, 30)), tid=0, category="overhead"))
     streams = {key: draw_one(number(1, 9)) for key in [(0, 7), (0, 8), (1, 7)]}
     for place in range(draw_one(number(1, 24))):
         (device, stream), at = draw_one(st.sampled_from(sorted(streams))), draw_one(number(0, 100))

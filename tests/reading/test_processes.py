@@ -124,8 +124,8 @@ GUESSED = {
     ),
     "bytes in the header": (lambda data: data.replace(b"nccl", b"nc\xffl", 1), "bytes that are no UTF-8"),
     "characters behind the events": (lambda data: data.replace(b"rank0.j", b"rank0\n.j", 1), "control characters"),
-    "a quote in a name": (lambda data: data.replace(b"void gemm<a>", b'void "gemm"<"a">'), "4 places"),
-    "a backslash in a name": (lambda data: data.replace(b"void gemm<a>", b"void \\gemm\\<a>"), "4 places"),
+    "a quote in a name": (lambda data: data.replace(b"void gemm<a>", b'void "gemm"<"a">'), "not escaped"),
+    "a backslash in a name": (lambda data: data.replace(b"void gemm<a>", b"void \\gemm\\<a>"), "not escaped"),
     "a comma too many before the events": (lambda data: data.replace(b'"traceEvents"', b', "traceEvents"'), "one too"),
     "no comma before the events": (lambda data: data.replace(b'00,\n  "traceEvents"', b'00 "traceEvents"'), "a comma"),
     "a comma too many behind them": (lambda data: data.replace(b',\n  "traceName"', b',, "traceName"'), "one too many"),
@@ -221,6 +221,31 @@ FAULTS = {
         "1 events",
     ),
     "a repaired name keeps its escapes": ("[" + event('a\\n"b\\"c') + "]", ['a\n"b"c'], "1 places"),
+    "JSON as a name": (
+        "[" + event('{"id": "3", "name": "y"}') + "," + event("b") + "]",
+        ['{"id": "3", "name": "y"}', "b"],
+        "not escaped",
+    ),
+    "a path that ends in a backslash": (
+        "[" + event("a", more=',"args":{"path":"C:\\dir\\","x":1}') + "," + event("b") + "]",
+        "ab",
+        "not escaped",
+    ),
+    "a list amidst an event": (
+        "[" + event("a", more='}, [], ,"args":{"x":1}') + "," + event("b") + "]",
+        "ab",
+        "1 events",
+    ),
+    "a list that ends amidst": (
+        '{"traceEvents":[' + event("a") + '],"x":[{"y":1},' + event("b") + "," + event("c") + "]}",
+        "abc",
+        "1 places",
+    ),
+    "a function of Python in ruins": (
+        "[" + event("a") + ',{"ph":"X","cat":"python_function","name":"f" "pid" 1},' + event("b") + "]",
+        "ab",
+        "1 damaged rows are not read",
+    ),
     "no duration": ("[" + event("a").replace('"dur":1', '"dur":null') + "]", "a", "no duration"),
     "a ruined header": (
         '{"x":1,"y":[{"z":"x"},"baseTimeNanoseconds":5,"traceEvents":[' + event("a") + "," + event("b") + '],"z":1}',
@@ -249,8 +274,8 @@ def test_one_fault_costs_nothing_else(tmp_path, monkeypatch, fault, block):
 WHOLE_END = '],"displayTimeUnit":"ms"}'
 AMIDST = ',[],"x":{"y":1}},'
 OPEN_ENDED = {
-    "text behind the document": (event("a") + "]}]" + event("b") + WHOLE_END, "bytes of text behind the document"),
-    "a list for an event": (event("a") + AMIDST + event("b") + WHOLE_END, "the file ends whole, but is damaged"),
+    "text behind the document": (event("a") + ']}]{"z":1}' + WHOLE_END, "bytes of text behind the document"),
+    "a list for an event": (event("a") + AMIDST + WHOLE_END, "the file ends whole, but is damaged"),
     "a cut": (event("a") + AMIDST + event("b"), "ends early (cut short"),
 }
 

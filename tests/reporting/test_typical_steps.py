@@ -124,6 +124,7 @@ def drawn_rows(spans: dict[int, Sequence[int]], first: Sequence[int] = ()) -> Br
                 ends_cycle=np.arange(count) == count - 1,
                 pause_in=none - 1,
                 mark_ns=none,
+                doubted=none > 0,
             )
         )
     return Breakdown.joined(ranks)

@@ -13,7 +13,10 @@ from tests.support.brute_force import windows
 from tests.support.kineto_files import Event, kernel, step, write
 from tests.support.samples import REPORTED, summarized
 
-ILL = {Code.TIMES_ARE_CORRUPT, Code.LAUNCHES_ARE_LOST, Code.PROFILE_DRIFTS}
+ILL = {
+    *(Code.TIMES_ARE_CORRUPT, Code.LAUNCHES_ARE_LOST, Code.PROFILE_DRIFTS, Code.ROWS_TOO_LONG, Code.TIMES_ARE_LOST),
+    *(Code.STREAM_OUT_OF_ORDER, Code.GRAPH_KERNELS_ARE_LOST, Code.SEVERAL_CYCLES),
+}
 
 
 def call(name: str, ts: float, dur: float, correlation: int = 0) -> Event:

@@ -19,7 +19,7 @@ from tests.support.brute_force import DEVICE, Event, Span, devices, read, span, 
 
 CAUSES = (
     *("input", "synchronize", "operator", "python"),
-    *("launch_latency", "kernel_gap", "dependency", "unknown"),
+    *("launch_latency", "kernel_gap", "dependency", "unknown", "profiler"),
 )
 CALLS = ("cuda_runtime", "cuda_driver", "hip_runtime")
 LOADER = re.compile(r"enumerate\(DataLoader\)#")
@@ -55,6 +55,13 @@ class Trace:
         for event in self.active:
             number = correlation(event)
             self.first[number] = min(span(event)[0], self.first.get(number, span(event)[0]))
+        own = [event for event in events if event.get("cat") == "overhead"]
+        self.overhead = [span(event) for event in own if "Flush" not in event["name"]]
+        self.flushes = [span(event) for event in own if "Flush" in event["name"]]
+        self.called: dict[Any, list[Span]] = {}
+        for event in events:
+            if event.get("cat") in CALLS:
+                self.called.setdefault(event["tid"], []).append(span(event))
         self.host: dict[Any, dict[str, list[Span]]] = {}
         pageable = {correlation(event) for event in self.active if event["name"] == "Memcpy DtoH (Device -> Pageable)"}
         for event in events:
@@ -154,25 +161,36 @@ def launched(trace: Trace, event: Event) -> int:
 def parts_of(trace: Trace, gap: Gap, delay: int) -> dict[str, int]:
     """What each cause has of a gap: nanoseconds walked from boundary to boundary."""
     parts = dict.fromkeys(CAUSES, 0)
+    calls = trace.called.get(gap.call["tid"], []) if gap.call else []
+    held = [(a, b) for a, b in trace.flushes if any(low <= a and b <= high for low, high in calls)]
+    profiling = merged([*trace.overhead, *held])
+    for cause, (low, high) in pieces_of(trace, gap, delay):
+        own = sum(min(b, high) - max(a, low) for a, b in meeting(profiling, low, high))
+        parts["profiler"] += own
+        parts[cause] += high - low - own
+    return parts
+
+
+def pieces_of(trace: Trace, gap: Gap, delay: int) -> Iterator[tuple[str, Span]]:
+    """The stretches of a gap by cause, as if the profiler itself did nothing."""
     begin, stop = gap.span
     if gap.call is None:
-        parts["unknown"] = stop - begin
-        return parts
+        yield "unknown", (begin, stop)
+        return
     called, returned = span(gap.call)
     queued = min(max(called, begin), stop)
     states = {name: meeting(spans, begin, queued) for name, spans in trace.host.get(gap.call["tid"], {}).items()}
     edges = {begin, queued, *(edge for spans in states.values() for pair in spans for edge in pair)}
     for here, following in itertools.pairwise(sorted(edge for edge in edges if begin <= edge <= queued)):
         state = next((name for name in CAUSES[:3] if any(a <= here < b for a, b in states.get(name, ()))), "python")
-        parts[state] += following - here
+        yield state, (here, following)
     is_first = span(gap.ender)[0] == trace.first[correlation(gap.ender)]
     if is_first and begin <= called < stop:
-        parts["launch_latency"] += stop - queued
-        return parts
+        yield "launch_latency", (queued, stop)
+        return
     latency = min(max(returned + delay, queued), stop) - queued if is_first else 0
-    parts["launch_latency"] += latency
-    parts[rest_of(trace, gap)] += stop - queued - latency
-    return parts
+    yield "launch_latency", (queued, queued + latency)
+    yield rest_of(trace, gap), (queued + latency, stop)
 
 
 def rest_of(trace: Trace, gap: Gap) -> str:

@@ -34,7 +34,7 @@ def kernel(
     name: str, launched: float, ts: float, dur: float, *, tid: int = MAIN, stream: int = 7, device: int = 0, **args: Any
 ) -> list[Event]:
     """A kernel and its launch; where launches of one rank differ in time, so do their correlations."""
-    correlation = round(launched * 1000)
+    correlation = max(1, round(launched * 1000))  # 0 is none
     place = {"device": device, "stream": stream, "correlation": correlation}
     launch = host("cudaLaunchKernel", launched, 0.5, tid=tid, category="cuda_runtime", correlation=correlation)
     row = {"ph": "X", "cat": "kernel", "name": name, "pid": device, "tid": stream, "ts": ts, "dur": dur}

@@ -47,6 +47,20 @@ COMMUNICATION = [
     "oneccl_allreduce_pcie(sycl::queue)",
     "hcom_allReduce__363_0_1",
     "_ZN12_GLOBAL__N_126multimem_all_reduce_kernelIN3c108BFloat16ELi16EEEvPT_m",
+    "nccldevkernel_allreduce_sum_f32_ring_ll(nccldevkernelargsstorage<4096ul>)",
+    "ncclkernel_allgather_ring_ll_sum_int8_t(nccldevcomm*, unsigned long, ncclwork*)",
+    "ncclsymkdevkernel_allreduce_agxll_r_sum_f32(ncclsymkdevworkargs4k)",
+    "void deep_ep::legacy::intranode::dispatch<8, 768, 8192>(int4*)",
+    "_ZN7deep_ep6legacy12internode_ll7combineILb1EEEvPv",
+    "void primus_turbo::deep_ep::intranode::cached_notify_combine<8>(void**, int*)",
+    "void primus_turbo::deep_ep::legacy::internode::dispatch<true>(void*)",
+    "void nccl_ep::internode_ll::dispatch<true, 10>(void*)",
+    "nccl_ep_jit_ht_dispatch_kernel",
+    "nccl_ep_jit_ll_combine_kernel",
+    "void hybrid_ep::dispatch_kernel<hybrid_ep::dispatch_config<1>>(void*)",
+    "hybrid_ep::device_sync_kernel(unsigned int*, unsigned int)",
+    "void aiter::allreduce_fusion_kernel_1stage<hip_bfloat16, 8, 7168>(aiter::RankData*)",
+    "_ZN5aiter30allreduce_fusion_kernel_2stageIDF16bLi8EEEvv",
 ]
 COMPUTE = [
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)",
@@ -77,6 +91,8 @@ SUSPICIOUS = [
     "reducescatter_ring",
     "my_userbuffers_copy",
     "allreduce_LL_1node<__half>(mscclpp::DeviceHandle<mscclpp::MemoryChannel>*)",
+    "void nccl_ep::hybridep::dense_to_sparse_prob<8>(float*)",
+    "void primus_turbo::deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
 ]
 
 

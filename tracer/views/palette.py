@@ -93,7 +93,7 @@ _IDLE = (
     ("host", 0.75, "", ("operator", "python")),
     ("launch latency", 0.6, "level", ("launch_latency",)),
     ("device", 0.32, "", ("kernel_gap", "dependency")),
-    ("unknown", 0.6, "upright", ("unknown",)),
+    ("unknown", 0.6, "upright", ("unknown", "profiler")),
 )
 IDLE_LOOKS = tuple(
     StepPart(f"idle_{name.split()[0]}", f"idle: {name}", IDLE.color, IDLE.glyph, shade, pattern, dark=IDLE.dark)

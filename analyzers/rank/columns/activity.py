@@ -5,7 +5,7 @@ On a CPU run (gloo) the host is the device: operators compute, gloo's worker thr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +15,7 @@ from analyzers.arrays import UNKNOWN, Int64
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.ranks import RankNumber
 from analyzers.run import RankTrace
-from analyzers.trace import C10D, Category, Kind
+from analyzers.trace import C10D, Category, Health, Kind
 
 # Not UNKNOWN: no row that says no peer is a copy to the CPU.
 CPU_DEVICE = -2
@@ -37,6 +37,7 @@ class Activity:
 
     `start_ns`, `end_ns`, `launched_ns` are the device's events, in any order; `launched_ns` is the start of the host
     call that launched each, UNKNOWN where the trace does not have it. `compute`, `comm`, `copy` are the unions of time.
+    `cut` is when rows ran that lasted too long and were cut, `endless_ns` when those begin that have no known end.
     """
 
     rank: RankNumber
@@ -47,11 +48,18 @@ class Activity:
     compute: Intervals
     comm: Intervals
     copy: Intervals
+    cut: Intervals = EMPTY
+    endless_ns: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     @cached_property
     def busy(self) -> Intervals:
         """Return when anything ran."""
         return self.compute | self.comm | self.copy
+
+    def is_endless(self, start_ns: Int64, end_ns: Int64) -> NDArray[np.bool_]:
+        """Whether a row without a known end begins within each time [start, end)."""
+        begun: NDArray[np.bool_] = np.searchsorted(self.endless_ns, end_ns) > np.searchsorted(self.endless_ns, start_ns)
+        return begun
 
 
 def activities(trace: RankTrace) -> list[Activity]:
@@ -71,6 +79,7 @@ def _device_activity(trace: RankTrace, device: int) -> Activity:
         these = rows[events.kind[rows] == kind]
         return union_of(events.start_ns[these], events.end_ns[these])
 
+    cut, endless = (rows[(events.health[rows] & bit) > 0] for bit in (Health.CUT, Health.ENDLESS))
     return Activity(
         trace.rank,
         device,
@@ -80,6 +89,8 @@ def _device_activity(trace: RankTrace, device: int) -> Activity:
         covered(Kind.COMPUTE),
         covered(Kind.COMM),
         covered(Kind.COPY),
+        union_of(events.start_ns[cut], events.end_ns[cut]),
+        np.sort(events.start_ns[endless]),
     )
 
 

@@ -33,6 +33,7 @@ from analyzers.trace import (
     Call,
     Category,
     Collective,
+    Health,
     Kind,
     is_communication,
     is_description,
@@ -74,6 +75,7 @@ class Communication(Columns):
     called: Int64  # the row of PyTorch's call among the rank's events
     replayed: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # launched by a CUDA graph
     is_library: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # kernels of other libraries than NCCL
+    cut: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # no end is known: it is as long as it can be
     # How long the matrix products beside a collective of activations ran, -1 for other rows.
     matmul_ns: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     pipelined: int = 0  # calls that are both product and collective
@@ -149,6 +151,7 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         called=kernels.called,
         replayed=asked.is_replayed,
         is_library=asked.is_library,
+        cut=(events.health[rows] & (Health.CUT | Health.ENDLESS)) > 0,
         matmul_ns=_measure_matmuls(trace, attributed, asked, assigned.purpose),
         pipelined=pipelined_calls(host),
     )

@@ -36,9 +36,10 @@ class Breakdown(Columns):
     """One row a window, ordered by rank, device, step; arrays of one length, times in integer ns.
 
     `start_ns` is on the epoch. `outside_ns` is the device activity that lies in no window, once per (rank, device),
-    on its first row. `unmarked` windows are whole traces, in which no step is marked. A window that `ends_cycle` lacks
-    its host's part: it ends with its last device event. `pause_in` is the step whose mark on the host holds the longest
-    pause of a window, -1 where none does. `mark_ns` is how long the step is marked on the host, 0 where not known.
+    on its first row. `unmarked` windows are whole traces, in which no step is marked; in `doubted` ones runs what says
+    that it lasts longer than it can. A window that `ends_cycle` lacks its host's part: it ends with its last device
+    event. `pause_in` is the step whose mark on the host holds the longest pause of a window, -1 where none does.
+    `mark_ns` is how long the step is marked on the host, 0 where that is not known.
     """
 
     rank: Int64
@@ -58,6 +59,7 @@ class Breakdown(Columns):
     ends_cycle: NDArray[np.bool_]
     pause_in: Int64
     mark_ns: Int64
+    doubted: NDArray[np.bool_]
 
     __repr__ = brief
 
@@ -106,7 +108,7 @@ def _of_device(activity: Activity, steps: Steps) -> Breakdown:
     count = len(tiles.step)
     span_ns = tiles.end_ns - tiles.start_ns
     outside_ns = np.zeros(count, dtype=np.int64)
-    outside_ns[0] = tiles.before_ns + tiles.after_ns
+    outside_ns[0] = tiles.outside_ns
     return Breakdown(
         rank=np.full(count, activity.rank),
         device=np.full(count, activity.device),
@@ -122,9 +124,10 @@ def _of_device(activity: Activity, steps: Steps) -> Breakdown:
         idle_ns=span_ns - inside(busy),
         outside_ns=outside_ns,
         unmarked=np.full(count, tiles.unmarked),
-        ends_cycle=np.arange(count) == count - 1,
+        ends_cycle=tiles.ends_cycle,
         pause_in=_pause_in(busy, tiles, steps),
         mark_ns=tiles.mark_ns,
+        doubted=(inside(activity.cut) > 0) | activity.is_endless(tiles.start_ns, tiles.end_ns),
     )
 
 

@@ -12,20 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Int64, values_at
+from analyzers.arrays import Int64, Mask, values_at
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity
-from analyzers.trace import STEP, Category, Events
+from analyzers.trace import STEP, Category, Events, Health
 
 _LONGEST_NUMBER = 19  # digits that an int64 holds in any case, plus one
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The profiler's steps on the host, by start: numbers and half-open times."""
+    """The profiler's steps on the host, by start: numbers, half-open times, and in which cycle of it each is."""
 
     number: Int64
     start_ns: Int64
     end_ns: Int64
+    cycle: Int64
 
     def index_at(self, instant_ns: Int64) -> Int64:
         """Return the index of the step that holds each instant, -1 where none does."""
@@ -44,15 +45,15 @@ class Steps:
 class Windows:
     """Windows of one device: step numbers, half-open times, and lengths of the steps' marks on the host, in order.
 
-    `before_ns` and `after_ns` are the lengths of device activity that lies outside of all windows.
+    `outside_ns` is the length of device activity that lies outside of all windows.
     """
 
     step: Int64
     start_ns: Int64
     end_ns: Int64
     mark_ns: Int64  # 0 where no step is marked
-    before_ns: int
-    after_ns: int
+    ends_cycle: Mask
+    outside_ns: int
     unmarked: bool = False  # no step is marked: the one window is all there is
 
 
@@ -66,7 +67,8 @@ def profiler_steps(events: Events) -> Steps:
     order = np.argsort(events.start_ns[rows], kind="stable")
     _, first = np.unique(number[order], return_index=True)
     kept = order[np.sort(first)]
-    return Steps(number[kept], events.start_ns[rows][kept], events.end_ns[rows][kept])
+    cycle = np.cumsum((events.health[rows][kept] & Health.CYCLE) > 0)
+    return Steps(number[kept], events.start_ns[rows][kept], events.end_ns[rows][kept], cycle)
 
 
 def _is_step(number: str) -> bool:
@@ -76,35 +78,35 @@ def _is_step(number: str) -> bool:
 def windows(activity: Activity, steps: Steps) -> Windows:
     """Return one device's windows, as docs/measuring.md defines them: see the drawing above.
 
-    A device none of whose events was launched inside a step has one window, step 0, over all of its activity.
+    A device none of whose events was launched inside a step has one window, step 0, over all of its activity. A window
+    in which a row begins without a known end is left out, unless that is all there are.
     """
     index = steps.index_at(activity.launched_ns)
     inside = index >= 0
     if not inside.any():
         start, end = activity.start_ns.min(keepdims=True), activity.end_ns.max(keepdims=True)
-        return Windows(np.array([0]), start, end, np.array([0]), 0, 0, True)
+        return Windows(np.array([0]), start, end, np.array([0]), np.array([True]), 0, True)
     present, first = np.unique(index[inside], return_inverse=True)
-    begin = np.full(len(present), np.iinfo(np.int64).max)
+    begin, stop = np.full(len(present), np.iinfo(np.int64).max), np.full(len(present), np.iinfo(np.int64).min)
     np.minimum.at(begin, first, activity.start_ns[inside])
+    np.maximum.at(stop, first, activity.end_ns[inside])
     if activity.device == CPU_DEVICE:
         begin = steps.start_ns[present]
-    by_number = np.argsort(steps.number[present], kind="stable")
+    by_number = np.lexsort((steps.number[present], steps.cycle[present]))
     # Where a later step's first event runs before an earlier step's, the earlier window is empty rather than negative.
     start = np.maximum.accumulate(begin[by_number])
-    last = index == present[by_number[-1]]
-    end = np.r_[start[1:], max(int(activity.end_ns[last].max()), int(start[-1]))]
+    following = np.r_[start[1:], np.iinfo(np.int64).max]
+    # The last of a cycle ends with its own last event.
     marks = present[by_number]
-    mark_ns = steps.end_ns[marks] - steps.start_ns[marks]
-    return Windows(steps.number[marks], start, end, mark_ns, *_outside(activity, int(start[0]), int(end[-1])))
+    is_last = np.r_[np.diff(steps.cycle[marks]) != 0, True]
+    end = np.where(is_last, np.clip(stop[by_number], start, following), following)
+    kept = ~activity.is_endless(start, end)
+    kept |= not kept.any()
+    outside_ns = activity.busy.length_ns() - int(activity.busy.length_within(start[kept], end[kept]).sum())
+    mark_ns = (steps.end_ns - steps.start_ns)[marks]
+    return Windows(steps.number[marks][kept], start[kept], end[kept], mark_ns[kept], is_last[kept], outside_ns)
 
 
 def is_unmarked(activity: Activity, steps: Steps) -> bool:
     """Whether no step holds any launch of a device, so that it has one window, step 0."""
     return not bool((steps.index_at(activity.launched_ns) >= 0).any())
-
-
-def _outside(activity: Activity, start_ns: int, end_ns: int) -> tuple[int, int]:
-    """Return the lengths of device activity before and after an extent of time."""
-    far = np.array([np.iinfo(np.int64).min // 2, end_ns]), np.array([start_ns, np.iinfo(np.int64).max // 2])
-    before, after = activity.busy.length_within(*far)
-    return int(before), int(after)

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, find, rows_by
-from analyzers.intervals import crossings
+from analyzers.intervals import Intervals, crossings, union_of
 from analyzers.rank.idle.gaps import Gaps, LaunchCalls, ended_before
 from analyzers.rank.idle.host_states import Cause, HostStates, ThreadStates
 from analyzers.rank.idle.phases import Phase, Phases
-from analyzers.trace import Events
+from analyzers.trace import Category, Events
 
 # A device's own pause between two kernels takes about a microsecond; the longest seen is 31.
 LONGEST_KERNEL_GAP_NS = 50_000
@@ -66,6 +66,51 @@ def unknown_pieces(gaps: Gaps, chosen: Mask) -> Pieces:
     return Pieces(rows, cause, phase, nothing, nothing, gaps.start_ns[rows], gaps.length_ns[rows])
 
 
+def with_overhead(pieces: Pieces, calls: LaunchCalls, events: Events) -> Pieces:
+    """Return the pieces, what the profiler's own work covers of them as such.
+
+    It flushes buffers on a thread of its own, which holds up nobody but within a call of the launching thread.
+    """
+    rows = np.flatnonzero(events.category == Category.OVERHEAD)
+    at_work = union_of(events.start_ns[rows], events.end_ns[rows])
+    meets = at_work.length_within(pieces.start_ns, pieces.start_ns + pieces.ns) > 0
+    if not meets.any():
+        return pieces
+    untouched, pieces = pieces.take(~meets), pieces.take(meets)
+    flushes = np.array(["flush" in name.lower() for name in events.names], dtype=bool)[events.name[rows]]
+    anywhere = union_of(events.start_ns[rows[~flushes]], events.end_ns[rows[~flushes]])
+    parts = []
+    for thread, chosen in rows_by(calls.thread[pieces.gap]).items():
+        held = _within_calls(events, rows[flushes], thread)
+        parts.append(_covered(pieces.take(chosen), anywhere | union_of(events.start_ns[held], events.end_ns[held])))
+    return Pieces.together(untouched, *parts)
+
+
+def _within_calls(events: Events, rows: Int64, thread: int) -> Int64:
+    """Return those of some rows that lie within a call of the runtime on a thread."""
+    calls = np.flatnonzero((events.category == Category.LAUNCH) & (events.thread == thread))
+    calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
+    reach = np.maximum.accumulate(np.r_[np.iinfo(np.int64).min, events.end_ns[calls]])
+    return rows[events.end_ns[rows] <= reach[np.searchsorted(events.start_ns[calls], events.start_ns[rows], "right")]]
+
+
+def _covered(pieces: Pieces, covering: Intervals) -> Pieces:
+    """Return pieces, the parts of them that some time covers as the profiler's."""
+    edges = np.r_[np.iinfo(np.int64).min // 2, np.stack([covering.start, covering.end], axis=1).ravel()]
+    met = crossings(pieces.start_ns, pieces.start_ns + pieces.ns, edges, np.r_[edges[1:], np.iinfo(np.int64).max // 2])
+    parts, is_covered = pieces.take(met.mine), met.theirs % 2 == 1
+    cause = np.where(is_covered, Cause.PROFILER, parts.cause)
+    call = np.where(is_covered, UNKNOWN, parts.call)
+    return replace(parts, cause=cause, call=call, start_ns=met.start, ns=met.end - met.start)
+
+
+def not_known(pieces: Pieces, lacking: Mask) -> Pieces:
+    """Return the pieces, those of some gaps (by index) as unknown: kernels that are lost would have run in them."""
+    chosen = lacking[pieces.gap]
+    within, call = (np.where(chosen, UNKNOWN, rows) for rows in (pieces.within, pieces.call))
+    return replace(pieces, cause=np.where(chosen, Cause.UNKNOWN, pieces.cause), within=within, call=call)
+
+
 def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, events: Events) -> Pieces:
     """Return the pieces of gaps on accelerators, of which host and device rows are on one clock."""
     known = calls.row != UNKNOWN
@@ -83,7 +128,7 @@ def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, 
         nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
         lengths = (end - start)[rows]
         parts.append(Pieces(rows, cause[rows], phase[rows], within[rows], nothing, start[rows], lengths))
-    return Pieces.together(*parts)
+    return with_overhead(Pieces.together(*parts), calls, events)
 
 
 def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:

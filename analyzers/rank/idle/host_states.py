@@ -31,6 +31,7 @@ class Cause(IntEnum):
     KERNEL_GAP = 5
     DEPENDENCY = 6
     UNKNOWN = 7
+    PROFILER = 8
 
     @property
     def label(self) -> str:

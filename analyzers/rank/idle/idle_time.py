@@ -5,24 +5,24 @@ gaps of windows -> pieces (cause, phase, where the host was) -> sums over window
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, distinct
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, values_at
 from analyzers.intervals import union_of
 from analyzers.rank.host import Autograd, Host, Spans
-from analyzers.rank.idle.causes import Pieces, as_long_as, divided, divided_on_host
+from analyzers.rank.idle.causes import Pieces, as_long_as, divided, divided_on_host, not_known
 from analyzers.rank.idle.gaps import DeviceTime, gaps, launch_calls
 from analyzers.rank.idle.host_states import Cause, HostStates
 from analyzers.rank.idle.idle_track import Divided, shown_names
 from analyzers.rank.idle.launch_facts import Launching, launching, step_rows
 from analyzers.rank.idle.phases import Phase, Phases, phases
 from analyzers.run import RankTrace
-from analyzers.trace import Events
+from analyzers.trace import Events, Health
 
 # Of each cause so many lines are kept; what else there is makes one more a phase.
 MOST_LINES = 20
@@ -106,6 +106,7 @@ def idle_of(
         alike = gaps(events, events.launched_ns, full) if trace.is_light else found
         pieces = divided(alike, states, in_phases, launch_calls(host, alike.ender), events)
         pieces = as_long_as(found, alike, pieces) if trace.is_light else pieces
+        pieces = not_known(pieces, _lacking(events, step_rows(host), step)[found.window])
     divided_gaps = Divided(found, pieces, events, by_proportion=trace.is_light and not trace.is_cpu_run)
     ns = np.zeros((len(step), len(Cause), len(Phase)), dtype=np.int64)
     np.add.at(ns, (found.window[pieces.gap], pieces.cause, pieces.phase), pieces.ns)
@@ -117,6 +118,18 @@ def idle_of(
         launching(trace.timed, host, states, timed, step, steps),
     )
     return idle, divided_gaps
+
+
+def _lacking(events: Events, steps: Mapping[int, int], step: Int64) -> Mask:
+    """Return which windows lack kernels of graphs, by each one's step; `steps` has the row of each step's mark."""
+    lost_ns = np.sort(events.start_ns[(events.health & Health.LOST) > 0])
+    if not len(lost_ns):
+        return np.zeros(len(step), dtype=bool)
+    marks = np.array([steps.get(number, UNKNOWN) for number in step.tolist()], dtype=np.int64)
+    start, end = (values_at(column, marks, 0) for column in (events.start_ns, events.end_ns))
+    holds = np.searchsorted(lost_ns, end) > np.searchsorted(lost_ns, start)
+    lacking: Mask = np.where(marks == UNKNOWN, True, holds)
+    return lacking
 
 
 def _lines(events: Events, pieces: Pieces) -> IdleLines:

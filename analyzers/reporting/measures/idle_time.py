@@ -30,6 +30,7 @@ class IdleCauses(msgspec.Struct, frozen=True):
     kernel_gap_ns: int
     dependency_ns: int
     unknown_ns: int
+    profiler_ns: int = 0  # not in documents of 0.2 and before
 
 
 class IdlePhase(msgspec.Struct, frozen=True):

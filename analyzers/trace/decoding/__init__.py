@@ -17,6 +17,6 @@ from analyzers.trace.decoding.lenient_json import (
     loads,
     make_readable,
     raw_decode,
-    with_escaped_name,
+    with_escaped_texts,
 )
 from analyzers.trace.decoding.timestamps import LAST_NS, NEVER, NO_TIME, nanoseconds

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from enum import Enum
+from itertools import chain, islice
 from typing import Any
 
 from analyzers.trace.decoding.timestamps import NO_TIME
 
-# An unescaped quote or backslash in a name: Kineto wrote some kernels' so. The name ends where the next key begins.
-_NAME = re.compile(r'("name":\s*")(.*?)("\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}))', re.DOTALL)
-_UNESCAPED = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})|(?<!\\)"')
+# An unescaped quote or backslash in a name, as Kineto wrote those of some kernels and of Windows' files: it ends where
+# the next key of an event begins. Other texts (a call stack) end where any key begins, or an object or list ends.
+_NAME = re.compile(r'"name":\s*"')
+_NAME_END = re.compile(r'"\s*(?:,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:|\}\s*$)')
+_TEXT = re.compile(r'"[^"\\]{1,80}"\s{0,80}:\s{0,80}"')
+_TEXT_END = re.compile(r'"(?=\s{0,80}(?:,\s{0,80}"[^"\\]{1,80}"\s{0,80}:|\}\s{0,80}(?:[,}\]]|$)))')
+_UNESCAPED = re.compile(r'(\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})(?!$))|\\|"')
 _LONGEST_REPAIRED = 1 << 16
+# JSON as a name may hold keys of events itself: so many places are tried as its end.
+_MOST_ENDS = 8
 # How much of a damaged text is looked at for one event: json's errors count the lines before them, so that each would
 # cost the whole text. More is looked at where parsing came far.
 _WINDOWS = (1 << 18, 1 << 22, 1 << 25)
@@ -40,6 +48,7 @@ class Oddity(Enum):
     BYTES = "bytes that are no UTF-8"
     NUMBERS = "numbers written inf or nan"  # in any spelling: Python's json writes and reads Infinity and NaN
     CHARACTERS = "control characters in texts"
+    QUOTES = "quotes or backslashes that are not escaped"
 
 
 # What C++ writes of floats that are no numbers (Kineto: a bandwidth of no time); bytes that are no UTF-8, as Python
@@ -143,16 +152,44 @@ def first_at(text: str, begin: int) -> tuple[Any, int] | None:
     return None
 
 
-def with_escaped_name(text: str) -> Any | None:
-    """Escape the quotes and backslashes in an event's name; None where that does not make it JSON."""
+def with_escaped_texts(text: str) -> tuple[Any, int] | None:
+    """Escape the quotes and backslashes in an event's name and arguments; None where that does not make it JSON.
+
+    Returns the event, and how many quotes were not escaped.
+    """
     if len(text) > _LONGEST_REPAIRED:
         return None
-    try:
-        return _LENIENT.decode(_NAME.sub(_escape_name, text, count=1))
-    except (ValueError, RecursionError):
-        return None
+    named = [*_with_name(text)]
+    for candidate in chain(named, map(_with_texts, (text, *named))):
+        try:
+            return _LENIENT.decode(candidate), candidate.count('\\"') - text.count('\\"')
+        except (ValueError, RecursionError):
+            continue
+    return None
 
 
-def _escape_name(match: re.Match[str]) -> str:
-    """The name with those quotes and backslashes escaped that are not, and valid escapes left alone."""
-    return match[1] + _UNESCAPED.sub(lambda bad: "\\" + bad[0], match[2]) + match[3]
+def _with_name(text: str) -> Iterator[str]:
+    """Yield an event with its name escaped, for each place where that may end, the first first."""
+    name = _NAME.search(text)
+    if name is None:
+        return
+    begin = name.end()
+    for end in islice(_NAME_END.finditer(text, begin), _MOST_ENDS):
+        yield text[:begin] + _escape_name(text[begin : end.start()]) + text[end.start() :]
+
+
+def _with_texts(text: str) -> str:
+    """Return an event with all texts behind a key escaped, each of which ends as early as it may."""
+    ends = [end.start() for end in _TEXT_END.finditer(text)]
+    parts, done = [], 0
+    for begin in (found.end() for found in _TEXT.finditer(text)):
+        at = bisect_left(ends, begin)
+        if begin >= done and at < len(ends):
+            parts += [text[done:begin], _escape_name(text[begin : ends[at]])]
+            done = ends[at]
+    return "".join([*parts, text[done:]])
+
+
+def _escape_name(text: str) -> str:
+    """Return a text with those quotes and backslashes escaped that are not, and valid escapes left alone."""
+    return _UNESCAPED.sub(lambda found: found[0] if found[1] else "\\" + found[0], text)

@@ -16,6 +16,7 @@ LIBRARY = Library(
         # vLLM's, SGLang's and aiter's; aiter's fused all-reduce, whose second step reads this device alone.
         START + r"cross_device_reduce_",
         START + r"reduce_scatter_cross_device_store",
+        START + r"\w*allreduce_fusion_kernel",
     ),
     words=(
         ("crossdevicereduce", Collective.ALL_REDUCE),

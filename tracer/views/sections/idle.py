@@ -20,7 +20,8 @@ MEANINGS = {
     "launch_latency": "a launch is on its way",
     "kernel_gap": "short pauses between two kernels",
     "dependency": "work is queued, but waits for other work",
-    "unknown": "no launch is recorded",
+    "unknown": "no launch is recorded, or kernels are lost",
+    "profiler": "the profiler itself is at work",
 }
 # What the host may change; the rest is the device's, or the launch's.
 _HOSTS = ("input", "synchronize", "operator", "python")

@@ -1,0 +1,119 @@
+"""Device rows at impossible times, and drifting clocks.
+
+launch    ^     ^     ^         ^
+device       ##  ##        ##  #      the last begins before its own launch
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
+from analyzers.notices import Code, Notice
+from analyzers.run.health.relations import Relations, listed
+from analyzers.trace import Category, Events
+from analyzers.units import NS_PER_MS, ms
+
+# The error of the clocks that host and device are put on one by: what begins earlier before its launch is corrupt.
+CLOCK_ERROR_NS = NS_PER_MS
+# A device event without a launch record may be older than all that the host did in the profile, but not so much older:
+# records of a later session have been seen 1e14 ns early (pytorch#192021).
+_OLDEST_NS = 60_000 * NS_PER_MS
+# An idle device carries out what is queued within microseconds.
+_LATEST_NS = 1_000 * NS_PER_MS
+# Of the parts of a profile, in order of launches, each begins more before its launches than the one before.
+_PARTS = 4
+_NEVER = np.iinfo(np.int64).min // 4
+
+
+def corrupt_times(rows: Relations, file: str) -> tuple[Mask, list[Notice]]:
+    """Return which rows are device events at times that cannot be theirs, and what is said of them."""
+    events = rows.events
+    early, late = _is_early(events), _is_late(rows)
+    what = []
+    if early.any():
+        launched = np.where(events.launched_ns == UNKNOWN, events.start_ns, events.launched_ns)
+        most = int((launched - events.start_ns)[early].max())
+        by = f"before their own launch, by up to {ms(most)}" if most else "long before the profile"
+        what.append((early, f"begin {by}"))
+    if late.any():
+        most = int((events.start_ns - events.launched_ns)[late].max())
+        what.append((late, f"begin up to {ms(most)} after their own launch, while the device had nothing to run"))
+    count, notices = int(events.on_device.sum()), []
+    for mask, how in what:
+        named = listed(events, np.flatnonzero(mask))
+        text = f"{file}: {int(mask.sum())} of {count} device events {how}, and are left out ({named}): "
+        notices.append(
+            Notice(Code.TIMES_ARE_CORRUPT, f"{text}their times are corrupt", Code.TIMES_ARE_CORRUPT.facts.do)
+        )
+    return early | late, notices
+
+
+def _is_early(events: Events) -> Mask:
+    """Whether rows are device events that begin before their own launch, or long before the profile."""
+    has_launch = events.launched_ns != UNKNOWN
+    early = has_launch & (events.start_ns < events.launched_ns - CLOCK_ERROR_NS)
+    on_host = ~events.on_device
+    earliest = int(events.start_ns[on_host].min(initial=np.iinfo(np.int64).max // 2))
+    ancient = ~has_launch & (events.start_ns < earliest - _OLDEST_NS) & bool(on_host.any())
+    is_early: Mask = events.on_device & (early | ancient)
+    return is_early
+
+
+def _is_late(rows: Relations) -> Mask:
+    """Whether rows begin more than a second after their launch and after all that ran before them on their device."""
+    events, late = rows.events, np.zeros(len(rows.events), dtype=bool)
+    start = events.start_ns[rows.device]
+    waited = (rows.launched_ns != UNKNOWN) & (start - rows.launched_ns > _LATEST_NS)
+    if not waited.any():
+        return late
+    waited &= start - rows.returned_ns > _LATEST_NS
+    for places in rows_by(events.device[rows.device]).values():
+        places = places[np.argsort(start[places], kind="stable")]
+        busy_until = np.r_[_NEVER, np.maximum.accumulate(events.end_ns[rows.device[places]])[:-1]]
+        waited_idle = waited[places] & (start[places] - np.maximum(busy_until, rows.returned_ns[places]) > _LATEST_NS)
+        idle_since = _NEVER
+        # What follows a late row may be late as well.
+        for place in places.tolist() if waited_idle.any() else ():
+            row = rows.device[place]
+            if waited[place] and start[place] - max(idle_since, rows.returned_ns[place]) > _LATEST_NS:
+                late[row] = True
+            else:
+                idle_since = max(idle_since, int(events.end_ns[row]))
+    return late
+
+
+def drifting(events: Events, corrupt: Mask, file: str) -> list[Notice]:
+    """Warn where the device's clock moves against the host's, by what cause and effect allow."""
+    launched = np.flatnonzero(events.on_device & (events.launched_ns != UNKNOWN))
+    if len(launched) < _PARTS:
+        return []
+    launched = launched[np.argsort(events.launched_ns[launched], kind="stable")]
+    early = (events.launched_ns - events.start_ns)[launched]
+    parts = [int(part.max()) for part in np.array_split(early, _PARTS)]
+    grows = bool((np.diff(parts) > 0).all()) and bool(corrupt[launched[-(len(launched) // _PARTS) :]].mean() > 0.5)
+    behind = _behind(events, launched[~corrupt[launched]])
+    if not grows and behind <= CLOCK_ERROR_NS:
+        return []
+    by = f"{ms(parts[-1])} early" if grows else f"{ms(behind)} late"
+    text = f"{file}: the device's clock drifts against the CPU's, and is {by} by the end of this profile"
+    return [Notice(Code.PROFILE_DRIFTS, f"{text}: idle time and its causes are doubtful")]
+
+
+def _behind(events: Events, rows: Int64) -> int:
+    """Return how far the device's clock has fallen behind, at least; `rows` are its events in order of launch.
+
+    A synchronization of the device returns when all that was launched before has ended; what ends later on the
+    device's clock shows that it is late, and the soonest start after a launch shows how late it was at the least.
+    """
+    if not len(rows) or len(np.unique(events.device[rows])) > 1:
+        return 0  # a synchronization is of one device
+    waits = np.array([name.endswith("DeviceSynchronize") for name in events.names], dtype=bool)[events.name]
+    waits = np.flatnonzero(waits & (events.category == Category.LAUNCH))
+    before = np.searchsorted(events.launched_ns[rows], events.start_ns[waits])
+    waits, before = waits[before > 0], before[before > 0]
+    if not len(waits):
+        return 0
+    ends = np.maximum.accumulate(events.end_ns[rows])
+    late = (ends[before - 1] - events.end_ns[waits]).max()
+    return int(late - max(0, (events.start_ns - events.launched_ns)[rows].min()))

@@ -1,0 +1,203 @@
+"""Launches that never reached the device, and steps without device rows.
+
+launch        ^    ^    ^graph      ^    ^graph
+device          #         ### ##      #     #            nothing came of the second; the second graph lacks kernels
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, rows_by, values_at
+from analyzers.notices import Code, Notice
+from analyzers.run.health.corrupt_times import CLOCK_ERROR_NS
+from analyzers.run.health.relations import Relations, listed, shown_numbers
+from analyzers.trace import KERNEL_LAUNCH, STEP, Category, Events
+
+_GRAPH_LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*GraphLaunch")
+
+
+def lost_launches(rows: Relations, file: str) -> tuple[Int64, list[Notice]]:
+    """Return launches of graphs of which kernels are missing, and what is said of these and of all that are lost."""
+    if not len(rows.device):
+        return rows.device, []
+    notices = []
+    graphs = _GraphLaunches(rows)
+    not_known = "why the device is idle in their steps is not known"
+    for lost, what, effect in (
+        (_lost_kernels(rows), "kernels in the midst of the profile", "kernels are missing, which show as idle"),
+        (graphs.lost, "graphs", f"their kernels are missing; {not_known}"),
+    ):
+        if len(lost):
+            named = listed(rows.events, lost)
+            text = f"{file}: {len(lost)} launches of {what} have no event on the device ({named}): {effect}"
+            notices.append(Notice(Code.LAUNCHES_ARE_LOST, text, Code.LAUNCHES_ARE_LOST.facts.do))
+    if len(graphs.short):
+        missing, short = int(graphs.missing.sum()), len(graphs.short)
+        what = (
+            f"{missing} kernels of {short} launches of graphs are missing: other launches of the same graph have them"
+        )
+        text = f"{file}: {what}; {not_known}"
+        notices.append(Notice(Code.GRAPH_KERNELS_ARE_LOST, text, Code.GRAPH_KERNELS_ARE_LOST.facts.do))
+    return np.r_[graphs.lost, graphs.short], notices + _without_rows(rows, file)
+
+
+def launched_calls(events: Events) -> int:
+    """Count the calls that launch kernels or graphs, in a file without any device row."""
+    names = [bool(KERNEL_LAUNCH.match(name) or _GRAPH_LAUNCH.match(name)) for name in events.names]
+    return int((np.array(names, dtype=bool)[events.name] & (events.category == Category.LAUNCH)).sum())
+
+
+def _calls(events: Events, pattern: re.Pattern[str]) -> Int64:
+    """Return the launch calls of a name that have a correlation."""
+    named = np.array([pattern.match(name) is not None for name in events.names], dtype=bool)[events.name]
+    return np.flatnonzero(named & (events.category == Category.LAUNCH) & (events.correlation > 0))
+
+
+def _extent(rows: Relations) -> tuple[int, int]:
+    """Return from which launch to which the profile should hold all that came of them."""
+    events = rows.events
+    launched = rows.launched_ns[rows.launched_ns != UNKNOWN]
+    if not len(launched):
+        return 0, 0
+    return int(launched.min()), min(int(launched.max()), int(events.start_ns[rows.device].max()) - CLOCK_ERROR_NS)
+
+
+def _lost_kernels(rows: Relations) -> Int64:
+    """Return the launches of kernels without a device event, between launches that have theirs, or in an empty step.
+
+    What is captured into a CUDA graph runs when the graph does.
+    """
+    events, (since, until) = rows.events, _extent(rows)
+    calls = _calls(events, KERNEL_LAUNCH)
+    begun = events.start_ns[calls]
+    in_empty: Mask = values_at(_is_empty(rows), _step_of(rows, begun), False)
+    calls = calls[(begun > since) & (begun < until) | in_empty]
+    calls = calls[~np.isin(events.correlation[calls], events.correlation[rows.device])]
+    return calls[~_is_captured(events, events.start_ns[calls])] if len(calls) else calls
+
+
+def _is_captured(events: Events, instant: Int64) -> Mask:
+    """Whether instants lie between a stream capture's begin and end, or before a graph is made of what was captured."""
+
+    def times(word: str) -> Int64:
+        named = np.array([word in name for name in events.names], dtype=bool)[events.name]
+        return np.sort(events.start_ns[named & (events.category == Category.LAUNCH)])
+
+    begun, ended = (np.searchsorted(times(word), instant) for word in ("BeginCapture", "EndCapture"))
+    made = times("GraphInstantiate").max(initial=np.iinfo(np.int64).min)
+    captured: Mask = (begun > ended) | (instant < made)
+    return captured
+
+
+class _GraphLaunches:
+    """Launches of graphs: those without a kernel (`lost`), and the `short` ones, which lack `missing` kernels each.
+
+    A graph launches the same kernels each time. Which graph a launch has is not recorded: it is its place in the step
+    where half of the steps launch as many; else there is one, if the launch with most kernels has those of all others.
+    """
+
+    def __init__(self, rows: Relations) -> None:
+        events, nothing = rows.events, np.zeros(0, dtype=np.int64)
+        self.lost, self.short, self.missing = nothing, nothing, nothing
+        calls = _calls(events, _GRAPH_LAUNCH)
+        if not len(calls):
+            return
+        calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
+        mine = np.flatnonzero(np.isin(rows.call, calls))
+        self._events, self._device = events, rows.device[mine]
+        self._launched = rows_by(rows.call[mine])
+        self._counted: dict[bytes, Counter[int]] = {}
+        since, until = _extent(rows)
+        begun, step = events.start_ns[calls], _step_of(rows, events.start_ns[calls])
+        # A profile ends when what was launched in its steps has run.
+        inside = (begun > since) & ((begun < until) | (step >= 0))
+        has_kernels = np.isin(calls, list(self._launched))
+        # Where no graph has any, rows without a launch may be theirs.
+        told = has_kernels.any() or bool((rows.launched_ns != UNKNOWN).all())
+        lost = calls[inside & ~has_kernels & told]
+        self.lost = lost[~_is_captured(events, events.start_ns[lost])] if len(lost) else lost
+        short = [self._short(launches) for launches in self._alike(calls, step) if len(launches) > 1]
+        found = [one for several in short for one in several]
+        self.short = np.array([call for call, _ in found], dtype=np.int64)
+        self.missing = np.array([missing for _, missing in found], dtype=np.int64)
+
+    def _alike(self, calls: Int64, step: Int64) -> Iterable[list[int]]:
+        """Yield the launches of each graph that have kernels."""
+        inside = step >= 0
+        places = np.arange(len(calls)) - np.searchsorted(step, step)
+        numbers, counts = np.unique(step[inside], return_counts=True)
+        usual = int(np.median(counts)) if len(counts) else 0
+        if 2 * int((counts == usual).sum()) >= len(counts) > 0:
+            inside = np.isin(step, numbers[counts == usual])
+            graphs: dict[int, list[int]] = defaultdict(list)
+            for call, place in zip(calls[inside].tolist(), places[inside].tolist(), strict=True):
+                graphs[place].append(call)
+            yield from ([call for call in launches if call in self._launched] for launches in graphs.values())
+            return
+        launches = [call for call in calls.tolist() if call in self._launched]
+        if len({self._count(call) for call in launches}) < 2:
+            return
+        richest = max(launches, key=self._count, default=UNKNOWN)
+        if len(self._kernels(richest)) > 1 and all(self._is_part(call, richest) for call in launches):
+            yield launches
+
+    def _short(self, launches: list[int]) -> list[tuple[int, int]]:
+        """Return the launches that lack kernels which half of a graph's launches have, two at least; and how many."""
+        counts = sorted(map(self._count, launches), reverse=True)
+        usual = counts[max(1, (len(counts) - 1) // 2)]
+        whole = next(call for call in launches if self._count(call) == usual)
+        lacking = [call for call in launches if self._count(call) < usual and self._is_part(call, whole)]
+        return [(call, usual - self._count(call)) for call in lacking]
+
+    @cached_property
+    def _kind(self) -> Int64:
+        """Return a number for the name and grid of each row that a graph launched."""
+        return distinct(self._events.name[self._device], self._events.grid[self._device]).index
+
+    def _count(self, call: int) -> int:
+        return len(self._launched[call])
+
+    def _is_part(self, call: int, whole: int) -> bool:
+        return self._kernels(call) <= self._kernels(whole)
+
+    def _kernels(self, call: int) -> Counter[int]:
+        """Count what a launch has launched; most launches of a run have launched the same."""
+        kinds = np.sort(self._kind[self._launched[call]])
+        key = kinds.tobytes()
+        if key not in self._counted:
+            self._counted[key] = Counter(kinds.tolist())
+        return self._counted[key]
+
+
+def _step_of(rows: Relations, instant: Int64) -> Int64:
+    """Return the place of the step's mark that holds each instant, -1 for none."""
+    marks, events = rows.steps, rows.events
+    at = np.searchsorted(events.start_ns[marks], instant, side="right") - 1
+    inside = (at >= 0) & (instant < np.r_[events.end_ns[marks], 0][at])
+    return np.where(inside, at, UNKNOWN)
+
+
+def _is_empty(rows: Relations) -> Mask:
+    """Whether steps that are marked have nothing on the device; none where that is so of all."""
+    marks, events = rows.steps, rows.events
+    launched = np.sort(rows.launched_ns[rows.launched_ns != UNKNOWN])
+    held = np.searchsorted(launched, events.end_ns[marks]) - np.searchsorted(launched, events.start_ns[marks])
+    empty: Mask = (held == 0) & bool(held.any())
+    return empty
+
+
+def _without_rows(rows: Relations, file: str) -> list[Notice]:
+    """Name the steps that are marked, and of which nothing reached the device."""
+    marks, events = rows.steps, rows.events
+    empty = marks[_is_empty(rows)]
+    if not len(empty):
+        return []
+    numbers = shown_numbers([events.names[code].removeprefix(STEP) for code in events.name[empty].tolist()])
+    text = f"{file}: {len(empty)} of {len(marks)} marked steps have no event on the device, and no window: {numbers}"
+    return [Notice(Code.STEPS_WITHOUT_DEVICE_ROWS, text)]

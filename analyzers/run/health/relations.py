@@ -1,0 +1,83 @@
+"""Relations of one rank's rows: each device row's call, each stream's order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, joint, values_at
+from analyzers.trace import STEP, Category, Events, launch_rows
+
+_NAMED = 3
+_LISTED = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Queues:
+    """Device rows stream by stream, by start, of several the one first that ends first.
+
+    `place` is each one's among a rank's device rows, `stream` the number of its stream, from 0.
+    """
+
+    place: Int64
+    stream: Int64
+
+
+class Relations:
+    """Rows of one rank, looked at together.
+
+    `device` are the rows of its devices, `launched_ns` is when the host call behind each begins, UNKNOWN for none.
+    """
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self.device = np.flatnonzero(events.on_device)
+        self.launched_ns = events.launched_ns[self.device]
+
+    @cached_property
+    def call(self) -> Int64:
+        """Return the row of the host call behind each device row, UNKNOWN for none."""
+        events = self.events
+        return launch_rows(events.category, events.correlation, events.start_ns, events.correlation[self.device])
+
+    @cached_property
+    def returned_ns(self) -> Int64:
+        """Return when the call behind each device row ends, UNKNOWN for none."""
+        return values_at(self.events.end_ns, self.call)
+
+    def in_order(self, kept: Mask) -> Queues:
+        """Return the device rows that are kept and say their stream."""
+        events, rows = self.events, self.device
+        said = np.flatnonzero(kept[rows] & (events.stream[rows] != UNKNOWN))
+        stream = joint(events.device[rows[said]], events.stream[rows[said]])
+        order = np.lexsort((events.end_ns[rows[said]], events.start_ns[rows[said]], stream))
+        return Queues(said[order], np.cumsum(begins(stream[order])) - 1)
+
+    @cached_property
+    def steps(self) -> Int64:
+        """Return the rows that mark steps, by start."""
+        events = self.events
+        rows = np.flatnonzero(step_marks(events))
+        return rows[np.argsort(events.start_ns[rows], kind="stable")]
+
+
+def step_marks(events: Events) -> Mask:
+    """Whether rows mark steps of the profiler."""
+    marks: Mask = (events.category == Category.ANNOTATION) & events.named(STEP)
+    return marks
+
+
+def listed(events: Events, rows: Int64) -> str:
+    """Return the names of rows, the most frequent first, with how often each occurs."""
+    counts = Counter(events.names[code][:60] for code in events.name[rows].tolist())
+    named = ", ".join(f"{name!r} {count} times" for name, count in counts.most_common(_NAMED))
+    return named + (", ..." if len(counts) > _NAMED else "")
+
+
+def shown_numbers(numbers: Sequence[str]) -> str:
+    """Return numbers of steps as words, only the first of many."""
+    return ", ".join(numbers[:_LISTED]) + (f" and {len(numbers) - _LISTED} more" if len(numbers) > _LISTED else "")
