@@ -133,6 +133,7 @@ class Decoded:
     part: Part
     pieces: int
     names: tuple[str, ...]
+    processes: tuple[int | str, ...]
     calls: CallColumns
     marks: Marks
 
@@ -146,14 +147,18 @@ class Columns:
         self.budget, self.categories = budget, frozenset(categories)
         self._kinds = _Kinds(self.categories)
         self._codes = Codes[str]()
+        self._processes = Codes[int | str]()
         self._shaped, self._typed_shaped = ByCode(self._codes, has_shapes), ByCode(self._codes, has_typed_shapes)
         self.calls = CallColumns()
         self._parts: list[Part] = []
         self._recent: list[Part] = []
-        self._count = self._pieces = self._skipped = 0
+        self._count = self._pieces = self._skipped = self._taken = 0
         self.needs_more = needs_more
         self._has_calls = has_calls
         self.lost_events = 0
+        # How many events were taken before each that makes no sense, and the bytes of those.
+        self.breaks: list[int] = []
+        self.unread = 0
         self.oddities: set[Oddity] = set()
         self._fast: Callable[[memoryview], Sequence[Event]] = msgspec.json.Decoder(list[Event]).decode
         self._typed: Callable[[memoryview], Sequence[Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
@@ -170,6 +175,15 @@ class Columns:
         return tuple(self._codes)
 
     @property
+    def processes(self) -> tuple[int | str, ...]:
+        """Return the distinct processes, as rows say them, by code."""
+        return tuple(self._processes)
+
+    def taken(self) -> int:
+        """Return how many events were taken."""
+        return self._taken
+
+    @property
     def has_calls(self) -> bool:
         """Whether any row described a collective, here or before."""
         return self._has_calls or self.calls.has_any
@@ -177,7 +191,8 @@ class Columns:
     @property
     def nbytes(self) -> int:
         """About what these rows take until they are summarized."""
-        return self._count * ROW_BYTES + self._pieces * _PART_BYTES + 2 * self._codes.nbytes + self.calls.nbytes
+        texts = 2 * self._codes.nbytes + self._processes.nbytes
+        return self._count * ROW_BYTES + self._pieces * _PART_BYTES + texts + self.calls.nbytes
 
     def take(self, text: memoryview, lenient: bool) -> None:
         """Take the events of a JSON array. Raises CannotDecode, TooLarge."""
@@ -218,7 +233,9 @@ class Columns:
         if parsed is None:
             return None
         row, end = parsed
+        lost = self.lost_events
         self._take_rows([row])
+        self.unread += (end - begin) * (self.lost_events - lost)
         return end
 
     def repair(self, text: str) -> bool:
@@ -234,6 +251,7 @@ class Columns:
         sensible = [event for event in events if event is not None]
         self._append(sensible)
         self.lost_events += len(events) - len(sensible)
+        self.breaks += [self._taken] * (len(events) > len(sensible))
 
     def _append(self, events: Sequence[Event]) -> bool:
         """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
@@ -248,6 +266,7 @@ class Columns:
             return False
         category = of_events[wanted]
         args, names = [event.args for event in kept], [event.name for event in kept]
+        process = map(self._processes.__getitem__, [event.pid for event in kept])
         on_device = category <= LAST_DEVICE_CATEGORY
         name = np.fromiter(map(self._codes.__getitem__, names), np.int32, len(kept))
         shaped = (self._typed_shaped if isinstance(args[0], TypedArgs) else self._shaped).of(name)
@@ -258,6 +277,7 @@ class Columns:
             "dur_ns": dur_ns,
             "position": np.flatnonzero(wanted),
             "thread": int64_column([event.tid for event in kept]),
+            "process": np.fromiter(process, np.int32, len(kept)),
             "correlation": int64_column([arg.correlation for arg in args]),
             **self.calls.calls_and_nodes(args),
             **self.calls.inputs(names, args, np.flatnonzero(shaped)),
@@ -272,6 +292,7 @@ class Columns:
     def _keep(self, part: Part, pieces: int = 1) -> None:
         """Keep a part behind the others; one without rows only moves the places of those behind it."""
         self._skipped += part.events
+        self._taken += part.events
         if not part.rows:
             return
         part.columns[_OF_EVENTS] = part.columns[_OF_EVENTS] + (self._skipped - part.events)
@@ -291,7 +312,6 @@ class Columns:
     def _device_columns(self, events: Sequence[Event]) -> dict[str, NDArray[Any]]:
         args = [event.args for event in events]
         return {
-            "process": int64_column([event.pid for event in events]),
             "device": int64_column([arg.device for arg in args]),
             "in_device": int64_column([arg.in_device for arg in args]),
             "from_device": int64_column([arg.from_device for arg in args]),
@@ -304,7 +324,7 @@ class Columns:
 
     def decoded(self) -> Decoded:
         """Return what was taken as one part, for the process that adds up those of all."""
-        return Decoded(self.whole(), self._pieces, self.names, self.calls, self._kinds.marks)
+        return Decoded(self.whole(), self._pieces, self.names, self.processes, self.calls, self._kinds.marks)
 
     def add(self, decoded: Decoded) -> None:
         """Take what another process decoded behind all that was taken, under the codes that one process gives."""
@@ -312,6 +332,9 @@ class Columns:
         if columns:
             codes = np.fromiter(map(self._codes.__getitem__, decoded.names), np.int32, len(decoded.names))
             columns["name"] = codes[columns["name"]]
+            columns["process"] = np.array([self._processes[process] for process in decoded.processes], np.int32)[
+                columns["process"]
+            ]
             columns |= self.calls.renumbered(decoded.calls, columns)
         self._keep(decoded.part, decoded.pieces)
         self._kinds.marks.add(decoded.marks)

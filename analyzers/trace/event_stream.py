@@ -66,18 +66,22 @@ class EventStream:
     `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
     CannotDecode, having taken none, where it is no such array. `take_one` reads the JSON value that begins at a place
     in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says if it
-    could make sense of it.
+    could make sense of it. `taken` counts the events that were.
     """
 
     blocks: Iterator[bytes]
     take: Callable[[memoryview, bool], None]
     take_one: Callable[[str, int], int | None]
     repair: Callable[[str], bool]
+    taken: Callable[[], int] = int
     header: bytes = b""
     tail: bytes = b""
     lost: list[str] = field(default_factory=list)
     lost_events: int = 0
     damaged: int = 0
+    # Bytes of events that were not read, and how many events were taken before each place where some may be missing.
+    unread: int = 0
+    breaks: list[int] = field(default_factory=list)
     # The text between two events, from the end of one to the beginning of the next.
     separator: bytes | None = None
     # Commas since the last event, and how many there have to be before the next one.
@@ -117,6 +121,7 @@ class EventStream:
             if not self._ended and len(text) > LONGEST:
                 nbytes = len(text) - 1 + sum(map(len, self.blocks))
                 self.lost.append(f"the last {nbytes:,} bytes, in whose first {len(text) >> 20} MB no event ends")
+                self.unread += nbytes
                 self._is_given_up = True
             if self.is_over:
                 return
@@ -129,6 +134,7 @@ class EventStream:
             del text[1 : 1 + taken]
         if not self._ended:
             self.lost.append(_end(bytes(text[1:])))
+            self.unread += len(text) - 1
             del text[1:]
         if self._is_walked and not (self.damaged or self.lost_events or self.lost):
             self.damaged = 1
@@ -240,7 +246,9 @@ class EventStream:
             self._check_commas(0 if text[1:2] == b"]" else self._due)
 
     def _check_commas(self, due: int) -> None:
-        self.damaged += self._commas != due
+        if self._commas != due:
+            self.damaged += 1
+            self.breaks.append(self.taken())
         self._commas = due
 
     def _is_list_end(self, text: bytearray, bracket: int, is_all: bool) -> bool:
@@ -277,7 +285,8 @@ class EventStream:
             gap = readable[offset:begin]
             if "]" in gap and not _SEEMS_EVENT.match(readable, begin):
                 break
-            self.lost_events += bool(gap.strip(_GAP))
+            if gap.strip(_GAP):
+                self._lose(gap)
             self._commas += gap.count(",")
             self._check_commas(self._due)
             end = self.take_one(readable, begin)
@@ -306,9 +315,15 @@ class EventStream:
         if self.repair(event):
             # It may be the head of one event and the tail of another, with all between them gone.
             self.damaged += 1
+            self.breaks.append(self.taken())
         elif end is not None or close is not None:
-            self.lost_events += 1
+            self._lose(event)
         return begin + len(event)
+
+    def _lose(self, text: str) -> None:
+        self.lost_events += 1
+        self.unread += len(text.encode("utf-8", errors="surrogateescape"))
+        self.breaks.append(self.taken())
 
     def _next_event(self, readable: str, begin: int) -> int | None:
         """Where the event behind a damaged one seems to begin."""
