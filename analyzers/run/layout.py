@@ -21,7 +21,9 @@ from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, joined, rea
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
 LIGHT, NOSYNC = "light", "nosync"
-SUFFIXES = (".json", ".json.gz")
+SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.zip")
+# Archives of one trace each, where nothing else in a folder is called a trace.
+_ARCHIVES = (".zip", ".zst")
 # A folder of the ranks that one host recorded, of a run over several.
 OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
 NO_TRACES = (MANIFEST, LINKS, SWEEP)
@@ -185,7 +187,9 @@ def trace_files(path: Place) -> list[Place]:
             raise UnusableRun(f"{path}: no such file or folder; give a trace file or a folder of them")
         if not path.is_dir():
             return [path]
-        files = sorted(file for file in path.iterdir() if may_be_trace(file.name))
+        inside = [*path.iterdir()]
+        files = sorted(file for file in inside if may_be_trace(file.name))
+        files = files or sorted(file for file in inside if file.name.endswith(_ARCHIVES))
         below, closed = ({}, []) if files else _folders_with_traces(path)
         is_sweep = not files and (path / SWEEP).is_file()
     except OSError as error:
@@ -193,7 +197,7 @@ def trace_files(path: Place) -> list[Place]:
     if files:
         return files
     hint = "; ".join([_hint(path, below, is_sweep), *closed[:MOST_NAMED]])
-    raise UnusableRun(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
+    raise UnusableRun(f"{path}: no traces (*.json, *.json.gz, *.zst, *.zip) in this folder; {hint}")
 
 
 def may_be_trace(name: str) -> bool:
