@@ -52,11 +52,11 @@ from analyzers.run import (
     Calibration,
     Joining,
     Manifest,
+    NumberedBy,
     Owner,
     RankFile,
     RankTrace,
     Run,
-    Source,
     find,
     gather,
     read_ranks,
@@ -170,7 +170,7 @@ class RunSummary:
     ranks: tuple[RankSummary, ...]
     warnings: tuple[Notice, ...]
     calibration: Calibration | None = None
-    rank_source: Source = Source.TRACE
+    rank_source: NumberedBy = NumberedBy.TRACE
 
     __repr__ = brief
 

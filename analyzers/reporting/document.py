@@ -43,7 +43,7 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
-from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, Source
+from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, NumberedBy
 from analyzers.sections import Sectioned, computed
 from analyzers.statistics import Limits, Spread, is_told_apart
 from analyzers.texts import brief
@@ -213,7 +213,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     device_states: dict[str, list[DeviceState]] | None = None  # by rank
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
-    rank_source: str = Source.TRACE  # what says which rank is which: run.json, trace, file, guessed
+    rank_source: str = NumberedBy.TRACE  # what says which rank is which: run.json, trace, file, guessed
 
     __repr__ = brief
 

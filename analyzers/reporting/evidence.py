@@ -14,9 +14,9 @@ from analyzers.ranks import RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
 from analyzers.reporting.remedies import HOST_CAUSES, Copies, DeviceIdle, Evidence
-from analyzers.run import HIGH_DISTORTION, Manifest, hosts, slowed
+from analyzers.run import HIGH_DISTORTION, Manifest, NumberedBy, hosts, slowed
 from analyzers.sections import later
-from analyzers.trace import Collective
+from analyzers.trace import UNEVEN_MEMBERS, Collective
 
 
 def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
@@ -56,7 +56,15 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         pipelines=pipeline_summaries(analyses.pipelines, _schedule(manifest)),
         experts=analyses.experts,
         attention=analyses.attention,
+        names_ranks=_names_ranks(run, exchanged),
     )
+
+
+def _names_ranks(run: RunSummary, exchanged: Exchange) -> bool:
+    """Whether it is certain which rank is which, or does not matter: all of them send and compute alike."""
+    calls = exchanged.matching.instances.call
+    kinds = {call.kind for call in calls if call is not None}
+    return run.rank_source != NumberedBy.GUESSED or kinds.isdisjoint(UNEVEN_MEMBERS)
 
 
 def _free_compute_ns(analyses: Analyses) -> float:

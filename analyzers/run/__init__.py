@@ -47,7 +47,7 @@ from analyzers.run.manifest import (
     Parameter,
     read_manifest,
 )
-from analyzers.run.numbering import NOBODY, Owner, Source
+from analyzers.run.numbering import NOBODY, NumberedBy, Owner
 from analyzers.run.parallelism import (
     MOST_MESH_RANKS,
     CompiledModules,

@@ -17,7 +17,7 @@ from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, Recording, find
 from analyzers.run.light_window import Joining
 from analyzers.run.manifest import Manifest
-from analyzers.run.numbering import Owner, Source, numbers_of
+from analyzers.run.numbering import NumberedBy, Owner, numbers_of
 from analyzers.run.rank_trace import RankTrace, read_ranks
 from analyzers.texts import brief
 from analyzers.trace import Header
@@ -77,7 +77,7 @@ class Run:
     ranks: tuple[RankTrace, ...]
     warnings: tuple[Notice, ...] = ()
     calibration: Calibration | None = None
-    rank_source: Source = Source.TRACE
+    rank_source: NumberedBy = NumberedBy.TRACE
 
     __repr__ = brief
 
@@ -107,7 +107,7 @@ class Gathered(Generic[R]):
 
     ranks: tuple[R, ...]
     warnings: tuple[Notice, ...]
-    source: Source
+    source: NumberedBy
 
 
 def tried(read: Callable[[RankFile], T]) -> Callable[[RankFile], T | AnalysisError]:
@@ -155,7 +155,9 @@ def gather(recording: Recording, results: Iterable[Sequence[R] | AnalysisError])
         *_missing_ranks(world_size(recording.manifest, ranks), {rank.rank for rank in ranks}),
         *_unknown_communication(ranks),
     ]
-    return Gathered(tuple(ranks), tuple(warnings), numbers.source if recording.manifest is None else Source.MANIFEST)
+    return Gathered(
+        tuple(ranks), tuple(warnings), numbers.source if recording.manifest is None else NumberedBy.MANIFEST
+    )
 
 
 def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, str]:

@@ -49,7 +49,7 @@ _DEFAULT_GROUP = ("0", "default_pg")
 _NAMED = 20
 
 
-class Source(StrEnum):
+class NumberedBy(StrEnum):
     """What says the ranks of a run, as `run.rank_source` has it, the surest first."""
 
     MANIFEST = "run.json"
@@ -86,6 +86,17 @@ class Owner:
         """Whether the trace has what could contradict a number."""
         return self.world_size is not None or bool(self.groups)
 
+    @property
+    def is_of_several(self) -> bool:
+        """Whether the trace says that its run has more ranks than this."""
+        return max(self.world_size or 1, *map(len, self.groups), 1) > 1
+
+    @property
+    def least(self) -> int:
+        """Return the least number that nothing denies, 0 where all are denied."""
+        likely = {0}.union(*self.groups)
+        return min((number for number in likely if not self.denies(number)), default=0)
+
     def doubts(self, number: int) -> bool:
         """Whether a number that nothing calls a rank is rather the process, or a year, a time or a step."""
         is_another = number >= _LARGEST_UNSAID or str(number) == self.pid
@@ -111,7 +122,17 @@ def owner_of(path: Place, header: Header, pid: str, events: Events, *, given: in
         stated=rank_number(header.distributed.get("rank")) if alone else None,
         world_size=size if isinstance(size, int) else _default_size(groups),
         groups=tuple(sorted({group.ranks for group in groups if group.ranks})),
-        peers=tuple(sorted({rank for call in calls for rank in (*call.sent_to, *call.received_from)})),
+        # A message that names both ends names the process itself.
+        peers=tuple(
+            sorted(
+                {
+                    rank
+                    for call in calls
+                    if not (call.sent_to and call.received_from)
+                    for rank in (*call.sent_to, *call.received_from)
+                }
+            )
+        ),
     )
 
 
@@ -128,7 +149,7 @@ class Numbers:
     """The rank of each process, None where nothing says it, what said it, and what is to be known of that."""
 
     ranks: tuple[RankNumber | None, ...]
-    source: Source
+    source: NumberedBy
     notices: tuple[Notice, ...] = ()
 
 
@@ -138,17 +159,18 @@ def numbers_of(owners: Sequence[tuple[Place, Owner]]) -> Numbers:
     said = [owner.given if owner.given is not None else owner.stated for _, owner in owners]
     known = {index: number for index, number in enumerate(said) if number is not None}
     is_given = any(owner.given is not None for _, owner in owners)
-    source = Source.TRACE if known and not is_given else Source.FILE
+    source = NumberedBy.TRACE if known and not is_given else NumberedBy.FILE
     for called in _callers(owners, alone=len(owners) == 1):
         open_ones = [index for index in range(len(owners)) if index not in known]
         more = called(open_ones)
         if more and len({*known.values(), *more.values()}) == len(known) + len(more):
-            known, source = {**known, **more}, Source.FILE
-    if not known and len(owners) == 1:
-        known = {0: 0}
+            known, source = {**known, **more}, NumberedBy.FILE
     notices: tuple[Notice, ...] = ()
-    if not known and (guessed := _guessed([owner for _, owner in owners], {path for path, _ in owners})):
-        known, source, notices = guessed, Source.GUESSED, (_guess(guessed, [owner for _, owner in owners]),)
+    if not known:
+        known = _guessed([owner for _, owner in owners], {path for path, _ in owners})
+        # What runs alone is no guess.
+        if known and (len(owners) > 1 or owners[0][1].is_of_several):
+            source, notices = NumberedBy.GUESSED, (_guess(known, [owner for _, owner in owners]),)
     ranks = tuple(RankNumber(known[index]) if index in known else None for index in range(len(owners)))
     return Numbers(ranks, source, notices)
 
@@ -210,8 +232,10 @@ def _in_mesh(texts: Mapping[int, str], mesh: Sequence[str]) -> dict[int, int]:
 def _guessed(owners: Sequence[Owner], files: set[Place]) -> dict[int, int]:
     """Return the places of processes in order of pid, where they are a whole run: nothing says which is which.
 
-    They are where the default group has as many members, and where one file holds them.
+    They are where the default group has as many members, and where one file holds them; one alone is rank 0 if it can.
     """
+    if len(owners) == 1:
+        return {0: owners[0].least}
     pids = [owner.pid for owner in owners]
     sizes = {owner.world_size for owner in owners}
     is_whole = sizes == {len(owners)} or len(files) == 1

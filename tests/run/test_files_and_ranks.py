@@ -16,6 +16,7 @@ from analyzers.errors import UnreadableTrace, UnusableRun
 from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
+from analyzers.run.loading import hosts
 from tests.support.exactly import differences
 from tests.support.kineto_files import write
 from tests.support.many_processes import document, rows, written
@@ -259,3 +260,58 @@ def test_a_file_cut_short_and_one_of_a_writer_alone_are_not_mixed(tmp_path):
         assert len(analyzers.load(write(tmp_path / "a.json", damaged)).ranks) == 1
     whole = json.dumps(document([*rows(1000, group=TWO), *rows(1001, device=1, group=TWO)]))
     assert len(analyzers.load(write(tmp_path / "b.json", whole[:-400])).ranks) == 2
+
+
+def test_one_file_of_a_run_is_a_rank_that_it_can_be_and_a_guess(tmp_path):
+    """K5: the other's file is missing; nothing says which of both this is."""
+    run = summarize(written(tmp_path / "libkineto_activities_501743.json", 501743, group=TWO))
+    assert (run.ranks[0].rank, run.rank_source) == (0, "guessed")
+    run = summarize(written(tmp_path / "of_a_group.json", 501743, group=(2, 3), description="mesh_tp"))
+    assert (run.ranks[0].rank, run.rank_source) == (2, "guessed")
+    assert summarize(written(tmp_path / "alone.json", 501743)).rank_source == "file"
+
+
+def sending(events, kind, to):
+    """The same rows with messages in the place of all-reduces."""
+    said = {"Collective name": kind, **({"Dst Rank": to} if kind == "send" else {"Src Rank": 1 - to})}
+    return [
+        event | {"args": event["args"] | said} if "Collective name" in event.get("args", {}) else event
+        for event in events
+    ]
+
+
+def test_no_guess_contradicts_whom_a_process_sends_to(tmp_path):
+    for index, (pid, kind) in enumerate(((1000, "send"), (1001, "recv"))):
+        for folder, to in (("right", 1), ("wrong", 0)):
+            made = sending(rows(pid, group=TWO, device=index), kind, to)
+            write(tmp_path / folder / f"of_pid_{pid}.json", document(made))
+    assert summarize(tmp_path / "right").rank_source == "guessed"
+    with pytest.raises(UnusableRun, match="--rank"):
+        analyzers.load(tmp_path / "wrong")
+
+
+@pytest.mark.parametrize("guessed", [False, True])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_a_guessed_rank_is_not_named_where_messages_tell_ranks_apart(tmp_path, guessed, uneven):
+    """K5: rank 1 comes late; which of both it is matters only where they do not do the same."""
+    for index, pid in enumerate((1000, 1001)):
+        made = rows(pid, group=TWO, device=index, late_us=250 * index, steps=range(1, 7))
+        if uneven:
+            made = [
+                event | {"args": event["args"] | {"Collective name": "all_to_allv"}}
+                if "Collective name" in event.get("args", {})
+                else event
+                for event in made
+            ]
+        name = f"run_1201{index}3.json" if guessed else f"rank{index}.json"
+        write(tmp_path / name, document(made))
+    made = report(summarize(tmp_path))
+    assert bool(made.summary.headline.marked) is not (guessed and uneven)
+
+
+def test_names_of_the_handler_say_which_ranks_share_a_host(tmp_path):
+    """K16: HOST_PID.TIME.pt.trace.json, where the process is that of the rows."""
+    for host, pid in (("node0", 1000), ("node0", 1001), ("node1", 1002)):
+        trace = document(rows(pid, group=(0, 1, 2)), pid - 1000, 3, host_name=None)
+        write(tmp_path / f"{host}_{pid}.1700000000000.pt.trace.json", trace)
+    assert hosts(None, analyzers.load(tmp_path).ranks) == {0: "node0", 1: "node0", 2: "node1"}
