@@ -39,7 +39,8 @@ _RANKS = tuple(
 _AXES = ("pp", "dp", "tp", "ep")
 _PLACE = re.compile(r"(?<![a-z])(pp|dp|tp|ep)[-_ ]?(?:rank)?[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _MESHES = (("tp",), ("dp",), ("pp",), ("ep",), ("dp", "tp"), ("pp", "tp"), ("pp", "dp"), ("pp", "dp", "tp"))
-_LAST = re.compile(r"(?:^|[-_.])(\d{1,6})$")
+_LABEL = re.compile(r"^\[(\d{1,6})\]")
+_LAST = tuple(re.compile(rf"{before}(\d{{1,6}})$") for before in (r"(?:^|[-_.])", r"(?<!\d)"))
 _SUFFIX = re.compile(r"(\.pt)?(\.trace)?(\.json)?(\.gz|\.zst|\.zip)?$")
 # As torch's handler names a file: the host, the process, milliseconds.
 _OF_HANDLER = re.compile(r"(?P<host>.+)_(?P<pid>\d+)\.\d{10,}\.pt\.trace\.json")
@@ -186,34 +187,35 @@ def _callers(owners: Sequence[tuple[Place, Owner]], *, alone: bool) -> Iterator[
     """
     stems = [_SUFFIX.sub("", path.name) for path, _ in owners]
     folders = [path.parent.name for path, _ in owners]
+    pids = ["" if owner.pid.isdecimal() else owner.pid for _, owner in owners]
+    tell = all(owner.tells for _, owner in owners)
 
-    def by(texts: Sequence[str], pattern: re.Pattern[str], at: int, *, doubts: bool = False) -> Called:
-        def numbers(indices: Sequence[int]) -> dict[int, int]:
-            found = {index: pattern.findall(texts[index]) for index in indices}
-            called = {index: int(matches[at]) for index, matches in found.items() if matches}
-            wrong = (owners[index][1].doubts if doubts else owners[index][1].denies for index in called)
-            return {} if any(no(number) for no, number in zip(wrong, called.values(), strict=True)) else called
-
-        return numbers
-
-    def by_place(texts: Sequence[str], mesh: Sequence[str]) -> Called:
-        def numbers(indices: Sequence[int]) -> dict[int, int]:
-            called = _in_mesh({index: texts[index] for index in indices}, mesh)
-            # The name of one file may say how large the mesh is.
-            no = any(owners[index][1].denies(number) for index, number in called.items())
-            return {} if no or (alone and not owners[0][1].tells) else called
+    def unless(no: Callable[[Owner, int], bool], called: Called) -> Called:
+        def numbers(indices: Sequence[int]) -> Mapping[int, int]:
+            found = called(indices)
+            return {} if any(no(owners[index][1], number) for index, number in found.items()) else found
 
         return numbers
 
-    labels = [owner.pid if owner.pid.startswith("[") else "" for _, owner in owners]
-    yield from (by_place(labels, mesh) for mesh in _MESHES)
-    yield from (by(stems, pattern, at) for pattern in _RANKS[:-1] for at in (0, -1))
-    yield from (by_place(stems, mesh) for mesh in _MESHES)
-    yield from (by(stems, _RANKS[-1], at) for at in (0, -1))
+    def by(texts: Sequence[str], pattern: re.Pattern[str], at: int = 0) -> Called:
+        return lambda indices: {
+            index: int(numbers[at]) for index in indices if (numbers := pattern.findall(texts[index]))
+        }
+
+    def in_mesh(texts: Sequence[str], mesh: Sequence[str]) -> Called:
+        return lambda indices: _in_mesh({index: texts[index] for index in indices}, mesh)
+
+    surest = [by(pids, pattern) for pattern in (*_RANKS, _LABEL)]
+    surest += [in_mesh(pids, mesh) for mesh in _MESHES]
+    surest += [by(stems, pattern, at) for pattern in _RANKS[:-1] for at in (0, -1)]
+    # The name of one file may say how large the mesh is.
+    surest += [in_mesh(stems, mesh) for mesh in _MESHES if tell or not alone]
+    surest += [by(stems, _RANKS[-1], at) for at in (0, -1)]
+    yield from (unless(Owner.denies, called) for called in surest)
     if not alone:
         unmarked = ["" if ".pt.trace." in path.name else stem for (path, _), stem in zip(owners, stems, strict=True)]
-        yield by(unmarked, _LAST, -1, doubts=True)
-        yield by(folders, _RANKS[-1], 0)
+        yield from (unless(Owner.doubts, by(unmarked, pattern)) for pattern in _LAST[: 2 if tell else 1])
+        yield unless(Owner.denies, by(folders, _RANKS[-1]))
 
 
 def _in_mesh(texts: Mapping[int, str], mesh: Sequence[str]) -> dict[int, int]:
@@ -264,7 +266,7 @@ def _check_cycles(owners: Sequence[tuple[Place, Owner]]) -> None:
             files[owner.host, owner.pid].append((owner.begin_ns, owner.end_ns, path))
             stated[owner.host, owner.pid].add(owner.stated)
     cycles = [
-        [path for _, _, path in parts]
+        parts
         for process, listed in files.items()
         if len(parts := sorted(listed, key=lambda part: part[:2])) > 1
         and len(stated[process]) == 1
@@ -272,14 +274,16 @@ def _check_cycles(owners: Sequence[tuple[Place, Owner]]) -> None:
     ]
     if not cycles:
         return
-    commands = [
-        shlex.join(["tracer", "report", *(str(path) for path in cycle if path is not None)])
-        for cycle in zip_longest(*cycles)
-    ]
+    runs = [[part for part in cycle if part is not None] for cycle in zip_longest(*cycles)]
+    # What has a file for one cycle alone belongs to that which it was recorded with.
+    for begin_ns, end_ns, path in (parts[0] for parts in files.values() if len(parts) == 1):
+        for run in runs:
+            run += [(begin_ns, end_ns, path)] * any(begin_ns < end and begin < end_ns for begin, end, _ in run)
+    commands = [shlex.join(["tracer", "report", *(str(path) for _, _, path in run)]) for run in runs]
     more = f"; and {len(commands) - _NAMED} more" if len(commands) > _NAMED else ""
-    whose = f"{len(cycles)} processes" if len(cycles) > 1 else f"one process (pid {_pid_of(cycles[0][0], owners)})"
+    whose = f"{len(cycles)} processes" if len(cycles) > 1 else f"one process (pid {_pid_of(cycles[0][0][2], owners)})"
     raise UnusableRun(
-        f"{cycles[0][0].parent}: its files are {len(commands)} cycles of {whose}, not ranks: report each by itself: "
+        f"{cycles[0][0][2].parent}: its files are {len(commands)} cycles of {whose}, not ranks: report each by itself: "
         f"{'; '.join(commands[:_NAMED])}{more}"
     )
 

@@ -44,6 +44,7 @@ NAMED = {
     "lora": ("K16", "lora_rank16_rank{index}.json", TWO, [0, 1], "file"),
     "local_alone": ("K16", "trace_local_rank{index}.json", TWO, [0, 1], "file"),
     "last_number": ("K5", "trace_{index}.json", TWO, [0, 1], "file"),
+    "no_separator": ("K5", "gpu{index}.json", TWO, [0, 1], "file"),
     "unsaid_groups": ("K5", "trace_{index}.json", (), [0, 1], "file"),
 }
 
@@ -123,14 +124,24 @@ def test_cycles_of_two_ranks_are_two_runs(tmp_path):
         assert [trace.rank for trace in analyzers.load(command.split()).ranks] == [0, 1]
 
 
+def test_who_has_a_file_of_one_cycle_is_reported_with_that(tmp_path):
+    for cycle in range(2):
+        since_us = 10_000 + 60_000_000 * cycle
+        written(tmp_path / f"rank0_{cycle}.json", 1000, 0, 2, group=TWO, since_us=since_us)
+    written(tmp_path / "rank1_1.json", 1001, 1, 2, group=TWO, since_us=since_us)
+    with pytest.raises(UnusableRun, match="2 cycles of one process") as refused:
+        analyzers.load(tmp_path)
+    assert str(refused.value).endswith(f"tracer report {tmp_path}/rank0_1.json {tmp_path}/rank1_1.json")
+
+
 def test_profiles_of_one_pid_at_the_same_time_are_containers(tmp_path):
     for rank in TWO:
         written(tmp_path / f"rank{rank}.json", 1, group=TWO)
     assert [trace.rank for trace in analyzers.load(tmp_path).ranks] == [0, 1]
 
 
-def relabelled(events, index):
-    return [event | {"pid": f"[TP0{index}] {event['pid']}"} for event in events]
+def relabelled(events, index, label="[TP0{}] {}"):
+    return [event | {"pid": label.format(index, event["pid"])} for event in events]
 
 
 # id: what becomes of the rows of both processes in one file
@@ -140,6 +151,12 @@ MERGED = {
     "the_second_first": lambda first, second: [*second, *first],
     "host_rows_first": lambda first, second: sorted([*first, *second], key=lambda event: event["cat"] == "kernel"),
     "labels": lambda first, second: [*relabelled(first, 0), *relabelled(second, 1)],
+    "labels_of_ranks": lambda *parts: [
+        event for index, part in enumerate(parts) for event in relabelled(part, index, "[rank {}] {}")
+    ],
+    "labels_of_numbers": lambda *parts: [
+        event for index, part in enumerate(parts) for event in relabelled(part, index, "[{}] {}")
+    ],
     "pids_as_text": lambda first, second: [event | {"pid": str(event["pid"])} for event in (*first, *second)],
     "labels_without_steps": lambda first, second: [
         event for event in (*relabelled(first, 0), *relabelled(second, 1)) if event["cat"] != "user_annotation"

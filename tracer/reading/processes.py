@@ -208,7 +208,7 @@ def _helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> i
     if len(files) != 1 or start_method(path) != "fork" or _is_daemon():
         return 0
     place = files[0].path
-    is_large = size(place) * (_COMPRESSION if place.name.endswith(".gz") else 1) > SPLIT_FROM
+    is_large = size(place) * (_COMPRESSION if place.name.endswith((".gz", ".zst", ".zip")) else 1) > SPLIT_FROM
     return (by.workers or os.cpu_count() or 1) - 1 if is_large else 0
 
 
