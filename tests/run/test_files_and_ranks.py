@@ -12,7 +12,7 @@ import pytest
 
 import analyzers
 import analyzers.rank.summary
-from analyzers.errors import UnreadableTrace, UnusableRun
+from analyzers.errors import AnalysisError, UnreadableTrace, UnusableRun
 from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
@@ -20,6 +20,8 @@ from analyzers.run.loading import hosts
 from tests.support.exactly import differences
 from tests.support.kineto_files import write
 from tests.support.many_processes import document, rows, written
+from tests.support.samples import ROOT
+from tracer.cli import main
 from tracer.reading import Readers, read_lanes, read_run
 from tracer.reading.cache import identity
 
@@ -332,3 +334,55 @@ def test_names_of_the_handler_say_which_ranks_share_a_host(tmp_path):
         trace = document(rows(pid, group=(0, 1, 2)), pid - 1000, 3, host_name=None)
         write(tmp_path / f"{host}_{pid}.1700000000000.pt.trace.json", trace)
     assert hosts(None, analyzers.load(tmp_path).ranks) == {0: "node0", 1: "node0", 2: "node1"}
+
+
+# The inputs of reports by people who profile, where they lie beside the checkout: ranks, source, each rank's windows of
+# (span, compute, exposed transfer, exposed unresolved) in us, or a refusal's words.
+STEPS = [(1000, 450, 190, 0), (1000, 450, 190, 0), (700, 450, 190, 0)]
+INPUTS = {
+    "names_pid_index": ([0, 1], "guessed", STEPS),
+    "names_time": ([0, 1], "guessed", STEPS),
+    "names_year": ([0, 1], "guessed", STEPS),
+    "names_bracket": ([0, 1], "file", STEPS),
+    "names_local_global": ([8, 9], "file", [(span, compute, 0, 190) for span, compute, _, _ in STEPS]),
+    "merged_two_devices.json": ([0, 1], "guessed", [(1000, 450, 140, 0), (1000, 450, 140, 0), (650, 450, 140, 0)]),
+    "cycles_epochs": "3 cycles of one process (pid 1000)",
+    "two_writers_1k.json": "is mixed in blocks",
+    "two_writers_indent_4096.json": "is mixed in blocks",
+}
+BESIDE = [name for name in INPUTS if (ROOT.parent / "shared" / "public-bugs" / name).exists()]
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_inputs_of_reports_give_their_right_values(name):
+    path = ROOT.parent / "shared" / "public-bugs" / name
+    right = INPUTS[name]
+    if isinstance(right, str):
+        with pytest.raises(AnalysisError, match=re.escape(right)):
+            analyzers.load(path)
+        return
+    ranks, source, steps = right
+    made = report(summarize(path))
+    assert (made.run.ranks, made.run.rank_source) == (ranks, source)
+    for rank in ranks:
+        windows = [window for window in made.windows if window.rank == rank]
+        figures = [(one.span_ns, one.compute_ns, one.exposed_transfer_ns, one.exposed_unresolved_ns) for one in windows]
+        assert figures == [tuple(us * 1000 for us in step) for step in steps]
+
+
+def test_rank_says_which_a_file_is_and_ranks_which_are_drawn(tmp_path, capsys):
+    folder = named(tmp_path / "run", "libkineto_{pid}_0.json", group=TWO)
+    numbers = ("--rank", "libkineto_501743_0.json=1", "--rank", "libkineto_501750_0.json=0")
+    page = str(tmp_path / "page.html")
+    assert main(["report", str(folder), *numbers, "--ranks", "0", "--html", page]) == 0
+    capsys.readouterr()
+    assert main(["report", str(folder), *numbers, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["run"]["rank_source"], said["run"]["ranks"]) == ("file", [0, 1])
+    assert said["collectives"][0]["members"][1]["wait_ns"] == 50_000  # pid 501743's, which comes first
+    for wrong in ("0", "=0", "a.json=", "a.json=-1", "a.json=1.5"):
+        with pytest.raises(SystemExit):
+            main(["report", str(folder), "--rank", wrong])
+        assert "give a file and its rank, such as worker_a.json=0; --ranks says" in capsys.readouterr().err
+    assert main(["report", str(folder), "--rank", "b.json=0"]) != 0
+    assert "--rank b.json=0: its files: libkineto_501743_0.json" in capsys.readouterr().err
