@@ -27,7 +27,7 @@ from analyzers.errors import UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, rank_number
-from analyzers.trace import Events, Group, Header
+from analyzers.trace import Events, Group, Header, is_description
 
 _NUMBER = r"[-_ =]*\[?(\d{1,6})(?!\d)"
 # What a name calls a rank, the surest first: that of the world, that of a rank, that of a host or a group.
@@ -140,7 +140,11 @@ def owner_of(path: Place, header: Header, pid: str, events: Events, *, given: in
 def _default_size(groups: Sequence[Group]) -> int | None:
     """Return the members of the default group, None where the trace does not name one."""
     return max(
-        (group.size for group in groups if (group.description or group.name) in _DEFAULT_GROUP and group.size > 0),
+        (
+            group.size
+            for group in groups
+            if group.size > 0 and group.name in _DEFAULT_GROUP and not is_description(group.description)
+        ),
         default=None,
     )
 

@@ -86,6 +86,12 @@ def test_what_says_no_rank_and_is_no_whole_run_is_refused(tmp_path, kind, name, 
         analyzers.load(named(tmp_path, name, **how))
 
 
+@pytest.mark.parametrize("description", ["", "undefined", "default_pg"])
+def test_the_default_group_is_known_by_its_name_too(tmp_path, description):
+    run = summarize(named(tmp_path, "libkineto_{pid}_0.json", group=TWO, description=description))
+    assert run.rank_source == "guessed"
+
+
 def test_pids_of_two_hosts_are_not_guessed(tmp_path):
     for host, pid in (("node0", 7), ("node1", 9)):
         write(tmp_path / f"{host}_x.json", document(rows(pid, group=TWO), host_name=host))

@@ -7,9 +7,12 @@ import json
 import lzma
 import shutil
 import subprocess
+import sys
 import tarfile
 import tracemalloc
 import zipfile
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +20,7 @@ import analyzers
 from analyzers.errors import UnreadableTrace
 from analyzers.notices import Code
 from analyzers.trace.decoding import Blocks
+from analyzers.trace.decoding.archives import Buffered, unpacked_zstd
 from tests.support.kineto_files import small_trace
 from tests.support.many_processes import document, rows
 
@@ -148,3 +152,19 @@ def test_other_packings_are_named_with_what_unpacks_them(tmp_path, name):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UnreadableTrace, match=command):
         analyzers.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("cut", [0, 10])
+def test_pythons_own_zstandard_is_used_where_there_is_one(monkeypatch, cut):
+    """Python 3.14 brings it; its decompressors are as bzip2's are."""
+    zstd = SimpleNamespace(
+        ZstdDecompressor=lambda options: bz2.BZ2Decompressor(),
+        DecompressionParameter=SimpleNamespace(window_log_max=101),
+        ZstdError=OSError,
+    )
+    monkeypatch.setitem(sys.modules, "compression", SimpleNamespace(zstd=zstd))
+    data, lost = bz2.compress(LONG) + bz2.compress(bytes(1 << 21)), []
+    source = Buffered(iter([data[: len(data) - cut]]))
+    read = b"".join(unpacked_zstd(Path("a.zst"), source.read, lost))
+    assert (LONG + bytes(1 << 21)).startswith(read)
+    assert (len(read) == len(LONG) + (1 << 21), len(lost)) == (not cut, bool(cut))

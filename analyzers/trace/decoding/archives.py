@@ -191,7 +191,7 @@ def unpacked_zstd(path: Place, read: Read, lost: list[str]) -> Iterator[bytes]:
         return
     bound = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
     frame, block = zstd.ZstdDecompressor(options=bound), read(_BLOCK)
-    while block or not frame.needs_input:
+    while block or not (frame.needs_input or frame.eof):
         try:
             yield frame.decompress(block, _INFLATED)
         except zstd.ZstdError as error:
