@@ -167,7 +167,8 @@ def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, 
     if manifest is not None and manifest.host_of_rank:
         numbered = {rank_number(key): host for key, host in manifest.host_of_rank.items()}
         return {rank: host for rank, host in numbered.items() if rank is not None}
-    return {trace.rank: trace.owner.host for trace in ranks if trace.owner.host}
+    said = {trace.rank: trace.header.host_name or trace.owner.host for trace in ranks}
+    return {rank: host for rank, host in said.items() if host}
 
 
 def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
