@@ -11,7 +11,7 @@ process      0     0       1     1       0       1
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -63,8 +63,8 @@ def assembled(columns: Columns, base_time_ns: int) -> Assembled:
     endless = int((timed & (dur_ns < 0) & (category != Category.FLOW)).sum())
     np.maximum(dur_ns, 0, out=dur_ns)
     on_device = category <= LAST_DEVICE_CATEGORY
-    process, processes = part.column("process"), columns.processes
-    device, peer, crosses = _places(part, category, name, names, _process_numbers(processes)[process[on_device]])
+    process = part.column("process")
+    device, peer, crosses = _places(part, category, name, names, _numbers(process[on_device], columns.processes))
     call_row = part.column("call_row")
     call, calls = columns.calls.resolved(_sparse(part, "call", call_row))
     forward_row = part.column("forward_row")
@@ -95,7 +95,10 @@ def assembled(columns: Columns, base_time_ns: int) -> Assembled:
         position=part.column("position"),
     )
     active, kept = _of_activity(events, part, timed)
-    of_each, turns, pids = _by_process(active, process[kept], processes), *_turns(active, process[kept], processes)
+    code, processes = _codes(process if kept.all() else process[kept], columns.processes, active)
+    counts = np.bincount(code[np.isin(active.category, _OF_HOST)], minlength=len(processes))
+    of_each, turns = _by_process(active, code, processes, counts), _turns(active, code, counts)
+    pids = tuple(str(processes[index]) for index in np.flatnonzero(counts).tolist())
     return Assembled(of_each, turns, pids, int((~timed).sum()), endless)
 
 
@@ -173,18 +176,33 @@ def _sparse(part: Part, name: str, rows: Int64) -> Int64:
     return column
 
 
-def _process_numbers(processes: Sequence[int | str]) -> Int64:
+def _numbers(process: Int64, texts: Mapping[int, str]) -> Int64:
     """Return processes as numbers, by which Kineto names devices: what stands behind a label counts."""
+    if not texts:
+        return process
+    numbers, code = np.unique(process, return_inverse=True)
+    return _process_numbers([texts.get(number, number) for number in numbers.tolist()])[code]
+
+
+def _codes(process: Int64, texts: Mapping[int, str], events: Events) -> tuple[Int64, list[int | str]]:
+    """Return each row's process as an index, and the processes, where the host's rows name several; else one index."""
+    host = process[np.isin(events.category, _OF_HOST)]
+    if len(host) and (host == host[0]).all():
+        return np.zeros(len(process), dtype=np.int8), [texts.get(int(host[0]), int(host[0]))]
+    numbers, code = np.unique(process, return_inverse=True)
+    return code, [texts.get(number, number) for number in numbers.tolist()]
+
+
+def _process_numbers(processes: Sequence[int | str]) -> Int64:
+    """Return processes as numbers, without their labels."""
     return int64_column([_parted(process)[1] for process in processes])
 
 
-def _by_process(events: Events, code: Int64, processes: Sequence[int | str]) -> tuple[ProcessRows, ...]:
+def _by_process(events: Events, code: Int64, processes: Sequence[int | str], counts: Int64) -> tuple[ProcessRows, ...]:
     """Return the rows of each host process that is a rank of its own; `code` says which of `processes` rows name.
 
     These are processes with labels, or such as mark steps of equal numbers; all other files are one process's.
     """
-    host = np.isin(events.category, _OF_HOST)
-    counts = np.bincount(code[host], minlength=len(processes))
     codes = np.flatnonzero(counts)
     owner_of = _owners(events, code, processes, codes) if len(codes) > 1 else None
     if owner_of is None:
@@ -202,11 +220,12 @@ def _by_process(events: Events, code: Int64, processes: Sequence[int | str]) -> 
     return tuple(parts)
 
 
-def _turns(events: Events, code: Int64, processes: Sequence[int | str]) -> tuple[tuple[Int64, Int64], tuple[str, ...]]:
-    host = np.flatnonzero(np.isin(events.category, _OF_HOST))
+def _turns(events: Events, code: Int64, counts: Int64) -> tuple[Int64, Int64]:
+    """Return the places of rows of the host before another process's, and of these."""
+    several = np.count_nonzero(counts) > 1
+    host = np.flatnonzero(np.isin(events.category, _OF_HOST)) if several else np.zeros(0, dtype=np.int64)
     turn = np.flatnonzero(np.diff(code[host]))
-    pids = tuple(str(processes[index]) for index in np.unique(code[host]).tolist())
-    return (events.position[host[turn]], events.position[host[turn + 1]]), pids
+    return events.position[host[turn]], events.position[host[turn + 1]]
 
 
 def _parted(process: int | str) -> tuple[str, int | str]:

@@ -133,7 +133,7 @@ class Decoded:
     part: Part
     pieces: int
     names: tuple[str, ...]
-    processes: tuple[int | str, ...]
+    processes: dict[int, str]
     calls: CallColumns
     marks: Marks
 
@@ -147,7 +147,8 @@ class Columns:
         self.budget, self.categories = budget, frozenset(categories)
         self._kinds = _Kinds(self.categories)
         self._codes = Codes[str]()
-        self._processes = Codes[int | str]()
+        # Processes that are no numbers, by the number that stands for each.
+        self.processes: dict[int, str] = {}
         self._shaped, self._typed_shaped = ByCode(self._codes, has_shapes), ByCode(self._codes, has_typed_shapes)
         self.calls = CallColumns()
         self._parts: list[Part] = []
@@ -174,11 +175,6 @@ class Columns:
         """Return the distinct names, by code."""
         return tuple(self._codes)
 
-    @property
-    def processes(self) -> tuple[int | str, ...]:
-        """Return the distinct processes, as rows say them, by code."""
-        return tuple(self._processes)
-
     def taken(self) -> int:
         """Return how many events were taken."""
         return self._taken
@@ -191,7 +187,7 @@ class Columns:
     @property
     def nbytes(self) -> int:
         """About what these rows take until they are summarized."""
-        texts = 2 * self._codes.nbytes + self._processes.nbytes
+        texts = 2 * self._codes.nbytes + len(self.processes) * _PART_BYTES
         return self._count * ROW_BYTES + self._pieces * _PART_BYTES + texts + self.calls.nbytes
 
     def take(self, text: memoryview, lenient: bool) -> None:
@@ -266,7 +262,6 @@ class Columns:
             return False
         category = of_events[wanted]
         args, names = [event.args for event in kept], [event.name for event in kept]
-        process = map(self._processes.__getitem__, [event.pid for event in kept])
         on_device = category <= LAST_DEVICE_CATEGORY
         name = np.fromiter(map(self._codes.__getitem__, names), np.int32, len(kept))
         shaped = (self._typed_shaped if isinstance(args[0], TypedArgs) else self._shaped).of(name)
@@ -277,7 +272,7 @@ class Columns:
             "dur_ns": dur_ns,
             "position": np.flatnonzero(wanted),
             "thread": int64_column([event.tid for event in kept]),
-            "process": np.fromiter(process, np.int32, len(kept)),
+            "process": self._process([event.pid for event in kept]),
             "correlation": int64_column([arg.correlation for arg in args]),
             **self.calls.calls_and_nodes(args),
             **self.calls.inputs(names, args, np.flatnonzero(shaped)),
@@ -309,6 +304,14 @@ class Columns:
             self._parts.append(joined(self._recent))
             self._recent = []
 
+    def _process(self, said: Sequence[int | str]) -> Int64:
+        """Return processes as numbers, and note the texts that some stand for."""
+        numbers = int64_column(said)
+        if isinstance(said[0], str) or isinstance(said[-1], str) or numbers.min() < UNKNOWN:
+            named = ((number, text) for number, text in zip(numbers.tolist(), said, strict=True))
+            self.processes |= {number: text for number, text in named if isinstance(text, str)}
+        return numbers
+
     def _device_columns(self, events: Sequence[Event]) -> dict[str, NDArray[Any]]:
         args = [event.args for event in events]
         return {
@@ -332,9 +335,7 @@ class Columns:
         if columns:
             codes = np.fromiter(map(self._codes.__getitem__, decoded.names), np.int32, len(decoded.names))
             columns["name"] = codes[columns["name"]]
-            columns["process"] = np.array([self._processes[process] for process in decoded.processes], np.int32)[
-                columns["process"]
-            ]
+            self.processes |= decoded.processes
             columns |= self.calls.renumbered(decoded.calls, columns)
         self._keep(decoded.part, decoded.pieces)
         self._kinds.marks.add(decoded.marks)
