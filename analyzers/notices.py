@@ -136,6 +136,11 @@ class Code(StrEnum):
     COMMUNICATION_NOT_FOUND = _damage(
         "communication_not_found", "a run of several ranks has no communication that a rule knows"
     )
+    RANKS_ARE_GUESSED = _warning(
+        "ranks_are_guessed",
+        "no file says which rank it is: ranks are numbered in order of process id",
+        "say it with `--rank FILE=N`, once for each file",
+    )
     RANK_IS_IMPOSSIBLE = _warning(
         "rank_is_impossible", "a rank or world size is one that no run can have", repeats=True
     )

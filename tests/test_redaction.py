@@ -184,7 +184,7 @@ class Quarrelling:
 
 
 def test_a_workers_own_words_are_redacted():
-    file = RankFile(place(f"memory://host/run/rank0.json?{QUERY}"), True, None, None, False)
+    file = RankFile(place(f"memory://host/run/rank0.json?{QUERY}"), None, None, False)
     (lost,) = Cluster(Quarrelling(), "tcp://nowhere", lambda file: None).map(len, [file])
     assert isinstance(lost, LostRank) and "MemoryError on its worker" in str(lost)
     assert SECRET not in f"{lost} {file!r} {lost!r}"

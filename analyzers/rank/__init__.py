@@ -37,7 +37,7 @@ from analyzers.rank.summary import (
     Measured,
     OnBytes,
     RankSummary,
-    ReadRank,
+    ReadRanks,
     RunSummary,
     has_schedules,
     summarize,

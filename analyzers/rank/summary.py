@@ -7,7 +7,7 @@ The phase behind the arrow reads no file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -48,16 +48,19 @@ from analyzers.rank.sharded_schedule import ShardedSchedule, sharded_schedule_of
 from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import (
+    NOBODY,
     Calibration,
     Joining,
     Manifest,
+    NumberedBy,
+    Owner,
     RankFile,
     RankTrace,
     Run,
     catch_errors,
     find,
     gather,
-    read_rank,
+    read_ranks,
 )
 from analyzers.texts import brief
 from analyzers.trace import Category, Events, Header, Helpers, Kind
@@ -118,6 +121,10 @@ class Measured:
 
     __repr__ = brief
 
+    def numbered(self, number: RankNumber) -> Measured:
+        """Return the same as of this rank of its run."""
+        return replace(self, windows=replace(self.windows, rank=np.full(len(self.windows), number)))
+
 
 @dataclass(frozen=True, eq=False)
 class RankSummary:
@@ -140,12 +147,18 @@ class RankSummary:
     joining: Joining | None = None
     # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
     peak_bytes: int | None = 0
+    owner: Owner = NOBODY
 
     __repr__ = brief
 
+    def numbered(self, number: RankNumber) -> RankSummary:
+        """Return the same as this rank of its run."""
+        full = self.full and self.full.numbered(number)
+        return replace(self, rank=number, timed=self.timed.numbered(number), full=full)
 
-# What reads one rank: `summarize_file`, or what does so another way.
-ReadRank = Callable[..., RankSummary]
+
+# What reads the ranks of one file: `summarize_file`, or what does so another way.
+ReadRanks = Callable[..., tuple[RankSummary, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +170,7 @@ class RunSummary:
     ranks: tuple[RankSummary, ...]
     warnings: tuple[Notice, ...]
     calibration: Calibration | None = None
+    rank_source: NumberedBy = NumberedBy.TRACE
 
     __repr__ = brief
 
@@ -196,23 +210,24 @@ def summarize(
     schedules: bool = True,
     steps: str | None = None,
     memory: int | None = None,
+    numbers: Mapping[str, int] | None = None,
     on_bytes: OnBytes | None = None,
-    reader: ReadRank | None = None,
+    reader: ReadRanks | None = None,
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
     `analyzers.whatif` alone needs, it is made sooner. `steps` is the annotation whose repeats are the steps, instead of
     the profiler's. `memory` is what reading one rank may take, in bytes: by default half of the machine's, with an
-    executor the share of one core in that. `on_bytes` hears of each block of bytes where it is read: for
-    other processes it is pickled, as `reader` is, which reads a rank in the place of `summarize_file`. Raises as
-    `analyzers.load` does.
+    executor the share of one core in that. `numbers` are ranks by their files' names. `on_bytes` hears of each block of
+    bytes where it is read: for other processes it is pickled, as `reader` is, which reads a file in the place of
+    `summarize_file`. Raises as `analyzers.load` does.
     """
-    recording = find(path, steps, budget_of(memory) if executor is None else memory)
+    recording = find(path, steps, budget_of(memory) if executor is None else memory, numbers)
     mapped = executor.map if executor is not None else map
     one = partial(reader or summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
-    ranks, warnings = gather(recording, mapped(catch_errors(one), recording.files))
-    return RunSummary(recording.name, recording.manifest, ranks, warnings, recording.calibration)
+    run = gather(recording, mapped(catch_errors(one), recording.files))
+    return RunSummary(recording.name, recording.manifest, run.ranks, run.warnings, recording.calibration, run.source)
 
 
 def with_lanes(
@@ -220,7 +235,7 @@ def with_lanes(
     files: Sequence[RankFile],
     executor: Executor | None = None,
     on_bytes: OnBytes | None = None,
-    reader: ReadRank | None = None,
+    reader: ReadRanks | None = None,
 ) -> RunSummary:
     """Return the same run with what `analyzers.lanes` needs for the ranks in some files, which are read again.
 
@@ -231,10 +246,11 @@ def with_lanes(
     schedules = has_schedules(run)
     one = partial(reader or summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
     results = list(mapped(catch_errors(one), files))
-    again = {result.rank: result for result in results if not isinstance(result, AnalysisError)}
+    read = [rank for result in results if not isinstance(result, AnalysisError) for rank in result]
+    again = {(rank.path, rank.owner.pid): rank for rank in read}
     errors = [result for result in results if isinstance(result, AnalysisError)]
     lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
-    ranks = tuple(again.get(rank.rank, rank) for rank in run.ranks)
+    ranks = tuple(again.get((rank.path, rank.owner.pid), rank).numbered(rank.rank) for rank in run.ranks)
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
 
 
@@ -246,7 +262,7 @@ def has_schedules(run: RunSummary) -> bool:
 def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> RunSummary:
     """Return the summary of a run that is in memory."""
     ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in run.ranks)
-    return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration)
+    return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration, run.rank_source)
 
 
 def summarize_file(
@@ -256,9 +272,10 @@ def summarize_file(
     schedules: bool = False,
     on_bytes: OnBytes | None = None,
     helpers: Helpers | None = None,
-) -> RankSummary:
-    """Read one rank and let go of its rows. Raises as `analyzers.load` does."""
-    return summarize_rank(read_rank(file, on_bytes, helpers), lanes=lanes, schedules=schedules)
+) -> tuple[RankSummary, ...]:
+    """Read the ranks in a file and let go of their rows. Raises as `analyzers.load` does."""
+    ranks = read_ranks(file, on_bytes, helpers)
+    return tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in ranks)
 
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
@@ -279,6 +296,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
         suspects=trace.suspects,
         joining=trace.joining,
         peak_bytes=trace.peak_bytes,
+        owner=trace.owner,
     )
 
 

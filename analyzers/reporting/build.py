@@ -140,6 +140,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
         device_states=manifest.device_states,
         dataset=manifest.dataset,
         epochs=manifest.epochs,
+        rank_source=run.rank_source,
     )
 
 

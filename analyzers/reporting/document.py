@@ -45,7 +45,7 @@ from analyzers.reporting.measures import (
 from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.typical_steps import Steps
-from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory
+from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, NumberedBy
 from analyzers.statistics import Limits, Spread, is_told_apart
 from analyzers.texts import brief
 
@@ -218,6 +218,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     device_states: dict[str, list[DeviceState]] | None = None  # by rank
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
+    rank_source: str = NumberedBy.TRACE  # what says which rank is which: run.json, trace, file, guessed
 
     __repr__ = brief
 

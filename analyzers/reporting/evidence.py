@@ -10,13 +10,13 @@ from analyzers.arrays import UNKNOWN, Int64, distinct, medians
 from analyzers.collectives import Exchange, purposes
 from analyzers.layers import BucketTimes, LineCommunication, line_communication, pipeline_summaries
 from analyzers.lazy_fields import lazy
-from analyzers.rank import Breakdown, Cause, LayerSource, Measured, Purpose
+from analyzers.rank import Breakdown, Cause, LayerSource, Measured, Purpose, RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
 from analyzers.reporting.remedies import HOST_CAUSES, Copies, DeviceIdle, Evidence
-from analyzers.run import HIGH_DISTORTION, Manifest, find_slowed, hosts
-from analyzers.trace import Collective
+from analyzers.run import HIGH_DISTORTION, Manifest, NumberedBy, find_slowed, hosts
+from analyzers.trace import UNEVEN_MEMBERS, Collective
 
 
 def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
@@ -58,6 +58,7 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         pipelines=pipeline_summaries(analyses.pipelines, _schedule(manifest)),
         experts=[row for row in analyses.experts if row.step in steps],
         attention=[row for row in analyses.attention if row.step in steps],
+        names_ranks=_names_ranks(run, exchanged),
     )
 
 
@@ -73,6 +74,13 @@ def _typical_lines(analyses: Analyses) -> LineCommunication:
     """Return what lines' communication adds up to in typical windows."""
     lines = line_communication(analyses.exchanged)
     return lines.take(analyses.typical.windows[lines.window])
+
+
+def _names_ranks(run: RunSummary, exchanged: Exchange) -> bool:
+    """Whether it is certain which rank is which, or does not matter: all of them send and compute alike."""
+    calls = exchanged.matching.instances.call
+    kinds = {call.kind for call in calls if call is not None}
+    return run.rank_source != NumberedBy.GUESSED or kinds.isdisjoint(UNEVEN_MEMBERS)
 
 
 def _free_compute_ns(analyses: Analyses) -> float:

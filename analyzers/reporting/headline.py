@@ -250,7 +250,7 @@ def _marked(findings: Findings) -> list[MarkedRank]:
     """Return ranks that others wait for, and those whose compute takes far longer than others'."""
     late = _late(findings)
     marks = {one.rank: MarkedRank(one.rank, "slow" if one.is_slow else "late", one.why) for one in late}
-    outliers = findings.over.outliers if findings.over is not None else []
+    outliers = findings.over.outliers if findings.over is not None and findings.evidence.names_ranks else []
     for outlier in outliers:
         if outlier.measure == "compute_ns" and outlier.value_ns > outlier.median_ns:
             more = percent(outlier.value_ns / outlier.median_ns - 1)

@@ -1,10 +1,10 @@
 """A folder becomes a `Run`: files, `run.json`, controls, light times.
 
 In order: `layout` finds the files, `manifest`, `parallelism`, `controls` and `calibration` read what lies beside them,
-`rank_trace` reads one rank, looks at its rows together (the room `analyzers.run.health`), gives it the light window's
-times (`light_window`, for the same events, which `partners` finds by their `common_sequence`) and the steps that were
-asked for (`named_steps`), and refuses what fits no memory; `loading` gathers the ranks. `device_states` tells whose
-devices are slowed, `sweep` reads a grid of runs.
+`rank_trace` reads the ranks in one file, looks at the rows of each together (the room `analyzers.run.health`), gives it
+the light window's times (`light_window`, for the same events, which `partners` finds by their `common_sequence`) and
+the steps that were asked for (`named_steps`), and refuses what fits no memory; `loading` gathers the ranks, as
+`numbering` numbers them. `device_states` tells whose devices are slowed, `sweep` reads a grid of runs.
 
 Decisions: docs/dev/decisions/run.md
 """
@@ -47,6 +47,7 @@ from analyzers.run.manifest import (
     Parameter,
     read_manifest,
 )
+from analyzers.run.numbering import NOBODY, NumberedBy, Owner
 from analyzers.run.parallelism import (
     MOST_MESH_RANKS,
     CompiledModules,
@@ -59,5 +60,5 @@ from analyzers.run.parallelism import (
     StyledModules,
     joined_parallelism,
 )
-from analyzers.run.rank_trace import RankTrace, read_rank
+from analyzers.run.rank_trace import RankTrace, read_ranks
 from analyzers.run.sweep import SINGLE, Cell, State, Sweep, cell_folder, read_sweep

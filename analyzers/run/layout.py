@@ -22,7 +22,9 @@ from analyzers.texts import AND_MORE, listed
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
 LIGHT, NOSYNC = "light", "nosync"
-SUFFIXES = (".json", ".json.gz")
+SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.zip")
+# Archives of one trace each, where nothing else in a folder is called a trace.
+_ARCHIVES = (".zip", ".zst")
 # A folder of the ranks that one host recorded, of a run over several.
 OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
 NO_TRACES = (MANIFEST, LINKS, SWEEP)
@@ -35,7 +37,6 @@ class RankFile:
     """One rank still to be read: all that a process needs to know that reads it."""
 
     path: Place
-    alone: bool  # the only file of its run
     light: Place | None
     nosync: Place | None
     expects_light: bool
@@ -43,6 +44,7 @@ class RankFile:
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
     memory: int | None = None  # bytes that reading it may take; None: a core's share of what the reader's machine has
     piped: bool = False  # a FIFO that the user named; what a folder holds is no FIFO's to be
+    number: int | None = None  # which rank its first process is, as the user says
 
 
 @dataclass(frozen=True)
@@ -61,17 +63,22 @@ class RunLayout:
         return self.path.resolve().name
 
 
-def find(where: Where, steps: str | None = None, memory: int | None = None) -> RunLayout:
+def find(
+    where: Where, steps: str | None = None, memory: int | None = None, numbers: Mapping[str, int] | None = None
+) -> RunLayout:
     """Find the files of a run, without reading them; `steps` is the annotation whose repeats are its steps.
 
-    `memory` is what reading each may take, in bytes.
+    `memory` is what reading each may take, in bytes; `numbers` are ranks by the names, or the ends of the paths, of
+    their files.
 
-    Raises UnusableRun for none or several runs.
+    Raises UnusableRun for none or several runs, and for a number of no file.
     """
     given = places(where)
     try:
         recording = _find_all(given)
-        return replace(recording, files=tuple(replace(file, steps=steps, memory=memory) for file in recording.files))
+        number_of = _numbers(recording, numbers or {})
+        files = (replace(file, steps=steps, memory=memory, number=number_of.get(file.path)) for file in recording.files)
+        return replace(recording, files=tuple(files))
     except OSError as error:
         raise _not_looked_into(error.filename or given[0], error) from error
 
@@ -83,17 +90,30 @@ def _find_all(given: Sequence[Place]) -> RunLayout:
     recordings = [_find(folder) for folder in folders]
     manifests = [recording.manifest for recording in recordings if recording.manifest is not None]
     _check_one_run(folders, [recording.manifest for recording in recordings])
-    # One file of several hosts' is not alone in its run.
-    files = tuple(replace(file, alone=False) for recording in recordings for file in recording.files)
     return RunLayout(
         path=given[0],
-        files=files,
+        files=tuple(file for recording in recordings for file in recording.files),
         manifest=join_manifests(manifests) if manifests else None,
         warnings=tuple(dict.fromkeys(warning for recording in recordings for warning in recording.warnings)),
         calibration=next(
             (recording.calibration for recording in recordings if recording.calibration is not None), None
         ),
     )
+
+
+def _numbers(recording: RunLayout, numbers: Mapping[str, int]) -> dict[Place, int]:
+    """Return the ranks that the user says, by file. Raises UnusableRun for a name of no file, or of several."""
+    said = {}
+    for name, number in numbers.items():
+        files = [file.path for file in recording.files if f"/{file.path}".endswith(f"/{name.removeprefix('./')}")]
+        if len(files) != 1:
+            listed = ", ".join(file.path.name for file in recording.files[:MOST_NAMED])
+            which = (
+                f"{len(files)} files of it are called so: give more of the path" if files else f"its files: {listed}"
+            )
+            raise UnusableRun(f"{recording.path}: --rank {name}={number}: {which}")
+        said[files[0]] = number
+    return said
 
 
 def _folders_of_hosts(path: Place) -> list[Place]:
@@ -123,9 +143,7 @@ def _find(path: Place) -> RunLayout:
     strategies = tuple(parallelism.strategies) if parallelism is not None else ()
     piped = is_pipe(path)
     ranks = tuple(
-        RankFile(
-            file, len(files) == 1, light.get(file), nosync.get(file), expects_light, strategies=strategies, piped=piped
-        )
+        RankFile(file, light.get(file), nosync.get(file), expects_light, strategies=strategies, piped=piped)
         for file in files
     )
     calibration, more = _read_calibration(path)
@@ -170,7 +188,9 @@ def trace_files(path: Place) -> list[Place]:
             raise UnusableRun(f"{path}: no such file or folder; give a trace file or a folder of them")
         if not path.is_dir():
             return [path]
-        files = sorted(file for file in path.iterdir() if may_be_trace(file.name))
+        inside = [*path.iterdir()]
+        files = sorted(file for file in inside if may_be_trace(file.name))
+        files = files or sorted(file for file in inside if file.name.endswith(_ARCHIVES))
         below, closed = ({}, []) if files else _folders_with_traces(path)
         is_sweep = not files and (path / SWEEP).is_file()
     except OSError as error:
@@ -178,7 +198,7 @@ def trace_files(path: Place) -> list[Place]:
     if files:
         return files
     hint = "; ".join([_suggest(path, below, is_sweep), *closed[:MOST_NAMED]])
-    raise UnusableRun(f"{path}: no traces (*.json, *.json.gz) in this folder; {hint}")
+    raise UnusableRun(f"{path}: no traces (*.json, *.json.gz, *.zst, *.zip) in this folder; {hint}")
 
 
 def may_be_trace(name: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from analyzers.errors import AnalysisError, TooLarge, UnusableRun
 from analyzers.memory import budget_of
@@ -17,7 +17,8 @@ from analyzers.run.calibration import Calibration
 from analyzers.run.layout import RankFile, RunLayout, find
 from analyzers.run.light_window import Joining
 from analyzers.run.manifest import Manifest
-from analyzers.run.rank_trace import RankTrace, read_rank
+from analyzers.run.numbering import NumberedBy, Owner, numbers_of
+from analyzers.run.rank_trace import RankTrace, read_ranks
 from analyzers.texts import brief
 from analyzers.trace import Header
 
@@ -44,6 +45,10 @@ class Rank(Protocol):
         """Return what could not be read from its files, as notices."""
 
     @property
+    def owner(self) -> Owner:
+        """Return the process whose rows these are."""
+
+    @property
     def mismatch(self) -> str | None:
         """Return why times are not a light window's, where they should be."""
 
@@ -55,8 +60,12 @@ class Rank(Protocol):
     def unknown_communication(self) -> dict[str, int]:
         """Count the kernels, by name, that look like communication."""
 
+    def numbered(self, number: RankNumber) -> Self:
+        """Return the same as this rank of its run."""
+
 
 R = TypeVar("R", bound=Rank)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,31 +77,45 @@ class Run:
     ranks: tuple[RankTrace, ...]
     warnings: tuple[Notice, ...] = ()
     calibration: Calibration | None = None
+    rank_source: NumberedBy = NumberedBy.TRACE
 
     __repr__ = brief
 
 
-def load(path: Where, steps: str | None = None, memory: int | None = None) -> Run:
+def load(
+    path: Where, steps: str | None = None, memory: int | None = None, numbers: Mapping[str, int] | None = None
+) -> Run:
     """Read a run: a folder of traces (ours or anyone's), one trace file, or the folders that several hosts wrote.
 
     `steps` is the annotation whose repeats are the steps, instead of the profiler's; `memory` is what reading one rank
-    may take, in bytes (default: half of the machine's). What cannot be read of it is left out and said in the run's
+    may take, in bytes (default: half of the machine's); `numbers` are ranks by their files' names, where these do not
+    say them. What cannot be read of it is left out and said in the run's
     warnings. Raises UnreadableTrace where nothing is left, and UnusableRun, also where two
     files claim one rank.
     """
-    recording = find(path, steps, budget_of(memory))
-    ranks, warnings = gather(recording, map(catch_errors(read_rank), recording.files))
+    recording = find(path, steps, budget_of(memory), numbers)
+    gathered = gather(recording, map(catch_errors(read_ranks), recording.files))
+    ranks = gathered.ranks
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(rank.in_full() for rank in ranks)
-    return Run(recording.name, recording.manifest, ranks, warnings, recording.calibration)
+    return Run(recording.name, recording.manifest, ranks, gathered.warnings, recording.calibration, gathered.source)
 
 
-def catch_errors(read: Callable[[RankFile], R]) -> Callable[[RankFile], R | AnalysisError]:
+@dataclass(frozen=True)
+class Gathered(Generic[R]):
+    """The ranks of a run in order, its warnings, and what says which rank is which."""
+
+    ranks: tuple[R, ...]
+    warnings: tuple[Notice, ...]
+    source: NumberedBy
+
+
+def catch_errors(read: Callable[[RankFile], T]) -> Callable[[RankFile], T | AnalysisError]:
     """Wrap a reader so that it returns the error for a file that it cannot read, and others are read all the same."""
     return partial(_try_reader, read)
 
 
-def _try_reader(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisError:
+def _try_reader(read: Callable[[RankFile], T], file: RankFile) -> T | AnalysisError:
     try:
         return read(file)
     except AnalysisError as error:
@@ -101,15 +124,22 @@ def _try_reader(read: Callable[[RankFile], R], file: RankFile) -> R | AnalysisEr
         return TooLarge(f"{file.path}: memory ran out while it was read; read fewer ranks at once with --workers")
 
 
-def gather(recording: RunLayout, results: Iterable[R | AnalysisError]) -> tuple[tuple[R, ...], tuple[Notice, ...]]:
+def gather(recording: RunLayout, results: Iterable[Sequence[R] | AnalysisError]) -> Gathered[R]:
     """Return the ranks in order, and the run's warnings. Raises as `load` does."""
-    ranks: list[R] = []
+    read: list[R] = []
     failures: list[AnalysisError] = []
     for result in results:
         if isinstance(result, AnalysisError):
             failures.append(result)
         else:
-            ranks.append(result)
+            read.extend(result)
+    numbers = numbers_of([(rank.path, rank.owner) for rank in read])
+    ranks: list[R] = []
+    for rank, number in zip(read, numbers.ranks, strict=True):
+        if number is None:
+            failures.append(_nameless(rank))
+        else:
+            ranks.append(rank.numbered(number))
     if not ranks:
         more = f" (and {len(failures) - 1} more files like it)" if len(failures) > 1 else ""
         raise type(failures[0])(f"{failures[0]}{more}")
@@ -117,6 +147,7 @@ def gather(recording: RunLayout, results: Iterable[R | AnalysisError]) -> tuple[
     ranks.sort(key=lambda rank: rank.rank)
     warnings = [
         *recording.warnings,
+        *numbers.notices,
         *(Notice(Code.RECORDING_NOTE, note) for note in (recording.manifest.notes if recording.manifest else ())),
         *(lost for rank in ranks for lost in rank.lost),
         *(_mixed_windows(ranks) or _light_windows(ranks)),
@@ -124,7 +155,9 @@ def gather(recording: RunLayout, results: Iterable[R | AnalysisError]) -> tuple[
         *_missing_ranks(world_size(recording.manifest, ranks), {rank.rank for rank in ranks}),
         *_unknown_communication(ranks),
     ]
-    return tuple(ranks), tuple(warnings)
+    return Gathered(
+        tuple(ranks), tuple(warnings), numbers.source if recording.manifest is None else NumberedBy.MANIFEST
+    )
 
 
 def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, str]:
@@ -134,15 +167,24 @@ def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, 
     if manifest is not None and manifest.host_of_rank:
         numbered = {rank_number(key): host for key, host in manifest.host_of_rank.items()}
         return {rank: host for rank, host in numbered.items() if rank is not None}
-    return {trace.rank: trace.header.host_name for trace in ranks if trace.header.host_name}
+    said = {trace.rank: trace.header.host_name or trace.owner.host for trace in ranks}
+    return {rank: host for rank, host in said.items() if host}
 
 
 def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
     """Return the number of processes that manifest or traces say, at least up to the highest rank read."""
-    claimed = [rank.header.distributed.get("world_size") for rank in ranks]
+    claimed = [size for rank in ranks for size in (rank.header.distributed.get("world_size"), rank.owner.world_size)]
     claimed.append(manifest.world_size if manifest else None)
     sizes = [size for size in claimed if isinstance(size, int)]
     return max(sizes + [rank.rank + 1 for rank in ranks])
+
+
+def _nameless(rank: Rank) -> UnusableRun:
+    """Say of a rank that nothing numbers how it can be."""
+    where = "neither in distributedInfo nor in its name"
+    return UnusableRun(
+        f"{rank.path}: its rank is {where}; say it with --rank {rank.path.name}=N, or call it rankN.json.gz"
+    )
 
 
 def _mixed_windows(ranks: Sequence[Rank]) -> list[Notice]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from analyzers.run.health import healthy, launched_calls
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import step_candidates, with_steps
+from analyzers.run.numbering import NOBODY, Owner, owner_of
 from analyzers.texts import brief
 from analyzers.trace import (
     C10D,
@@ -30,13 +30,13 @@ from analyzers.trace import (
     Header,
     Helpers,
     Kind,
+    Trace,
     looks_like_communication,
     read_trace,
 )
 
 # What a window needs that could not be read: too large, or its disk did not answer.
 _NO_BUDGET = math.inf
-_RANK = re.compile(r"rank[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 # The largest domain of NVLink has 576 GPUs, of which one process sees a few.
 MOST_DEVICES = 1_024
 # What the figures of a window take, with what they are made of: cells of occupancy the most.
@@ -47,7 +47,8 @@ WINDOW_BYTES = 8_000
 class RankTrace:
     """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one.
 
-    Device events that the light window alone holds stand behind the recorded ones; see `Joined`.
+    Device events that the light window alone holds stand behind the recorded ones; see `Joined`. Its number is not
+    known before all ranks of the run are: until then it is 0.
     """
 
     rank: RankNumber
@@ -62,6 +63,7 @@ class RankTrace:
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
     # The least budget of memory with which it reads the same; None: a window could not be read, and may be once more.
     peak_bytes: int | None = 0
+    owner: Owner = NOBODY
 
     __repr__ = brief
 
@@ -69,6 +71,10 @@ class RankTrace:
     def is_light(self) -> bool:
         """Whether its times are a light window's."""
         return self.timed is not self.events
+
+    def numbered(self, number: RankNumber) -> RankTrace:
+        """Return the same as this rank of its run."""
+        return replace(self, rank=number)
 
     @property
     def has_estimated_launches(self) -> bool:
@@ -136,10 +142,12 @@ class RankTrace:
         return {name: count for name, count in named if looks_like_communication(name)}
 
 
-def read_rank(
+def read_ranks(
     file: RankFile, on_bytes: Callable[[int], None] | None = None, helpers: Helpers | None = None
-) -> RankTrace:
-    """Read one rank from its files; `on_bytes` hears about each block of bytes, `helpers` decode parts of a large one.
+) -> tuple[RankTrace, ...]:
+    """Read the ranks in a file, one for each process whose rows it holds, with what other windows' files say of it.
+
+    `on_bytes` hears about each block of bytes, `helpers` decode parts of a large file.
 
     Raises UnreadableTrace, TooLarge, UnusableRun, and BrokenProcessPool where a helper is lost.
     """
@@ -148,15 +156,28 @@ def read_rank(
     if trace.refusal is not None:
         raise UnreadableTrace(f"{file.path}: {trace.refusal}")
     header, doubted = _check_header(file, trace.header)
-    rank = _choose_rank(file, header)
+    ranks: list[RankTrace] = []
+    alone = len(trace.processes) == 1
+    for index, rows in enumerate(trace.processes):
+        lost = (*trace.lost, *doubted) if not ranks else ()
+        rank = _read_rank(file, replace(trace, header=header, processes=(rows,), lost=lost), on_bytes, limit)
+        given = None if file.number is None else file.number + index
+        owner = owner_of(file.path, header, rows.pid, rank.events, given=given, alone=alone)
+        ranks.append(replace(rank, owner=owner))
+        _check_devices(rank, trace.unknown)
+    return tuple(ranks)
+
+
+def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | None, limit: int) -> RankTrace:
+    """Return the rank whose rows a trace holds, with what other windows' files say of it."""
     events = trace.events if file.steps is None else with_steps(trace.events, file.steps, file.path)
-    events, ill = healthy(events, file.path.name, header.base_time_ns)
+    events, ill = healthy(events, file.path.name, trace.header.base_time_ns)
+    lost = (*trace.lost, *ill)
     budget = Budget(file.path, limit, trace.peak_bytes)
     check_windows(events, budget, trace.nbytes)
     left = limit - trace.nbytes
     peaks: list[float] = [budget.peak]
     retimed: Joined | Mismatch | None = None
-    lost = (*trace.lost, *doubted, *ill)
     if file.expects_light:
         retimed, more, peak = _light_times(events, file.light, on_bytes, left)
         lost += more
@@ -165,12 +186,11 @@ def read_rank(
     lost += more
     peaks.append(trace.nbytes + 2 * peak)
     peak_bytes = int(max(peaks)) if max(peaks) <= limit else None
+    header, strategies = trace.header, file.strategies
     recorded = RankTrace(
-        rank, file.path, header, events, events, nosync, lost, strategies=file.strategies, peak_bytes=peak_bytes
+        RankNumber(0), file.path, header, events, events, nosync, lost, strategies=strategies, peak_bytes=peak_bytes
     )
-    loaded = _with_times(recorded, retimed)
-    _check_devices(loaded, trace.unknown)
-    return loaded
+    return _with_times(recorded, retimed)
 
 
 def _check_devices(trace: RankTrace, unknown: Sequence[str]) -> None:
@@ -259,24 +279,6 @@ def _check_header(file: RankFile, header: Header) -> tuple[Header, list[Notice]]
 
 def _is_rank(value: object) -> bool:
     return not isinstance(value, str) and rank_number(value) is not None
-
-
-def _choose_rank(file: RankFile, header: Header) -> RankNumber:
-    stated = rank_number(header.distributed.get("rank"))
-    if stated is not None:
-        return stated
-    name = file.path.name
-    stem = re.sub(r"(\.pt\.trace)?\.json(\.gz)?$", "", name)
-    match = _RANK.search(stem)
-    if match is None and not file.alone and ".pt.trace." not in name:
-        match = re.search(r"(?:^|[-_.])(\d{1,6})$", stem)
-    if match is None and not file.alone:
-        match = _RANK.search(file.path.parent.name)  # a folder a rank, each with a file of the same name
-    if match:
-        return RankNumber(int(match[1]))
-    if file.alone:
-        return RankNumber(0)
-    raise UnusableRun(f"{file.path}: its rank is neither in distributedInfo nor in its name; call it rankN.json.gz")
 
 
 def check_windows(events: Events, budget: Budget, taken: int) -> None:

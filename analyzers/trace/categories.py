@@ -112,8 +112,6 @@ def guess_format(head: bytes) -> str | None:
     """Return what a file that is no JSON seems to be, by its first bytes; None where they do not tell."""
     if head.startswith(b"SQLite format 3"):
         return "an SQLite database, as Nsight Systems exports one"
-    if head.startswith(b"PK\x03\x04"):
-        return "a ZIP archive: give the trace files in it"
     # Perfetto's trace is a list of packets, field 1 of a message: the tag 0x0a, a length, the packet.
     if (
         head[:1] == b"\n"

@@ -138,6 +138,7 @@ class Decoded:
     part: EventPart
     pieces: int
     names: tuple[str, ...]
+    processes: dict[int, str]
     calls: CallColumns
     marks: Marks
 
@@ -151,14 +152,19 @@ class EventColumns:
         self.budget, self.categories = budget, frozenset(categories)
         self._kinds = _Kinds(self.categories)
         self._codes = Codes[str]()
+        # Processes that are no numbers, by the number that stands for each.
+        self.processes: dict[int, str] = {}
         self._shaped, self._typed_shaped = ByCode(self._codes, has_shapes), ByCode(self._codes, has_typed_shapes)
         self.calls = CallColumns()
         self._parts: list[EventPart] = []
         self._recent: list[EventPart] = []
-        self._count = self._pieces = self._skipped = 0
+        self._count = self._pieces = self._skipped = self._taken = 0
         self.needs_more = needs_more
         self._has_calls = has_calls
         self.lost_events = 0
+        # How many events were taken before each that makes no sense, and the bytes of those.
+        self.breaks: list[int] = []
+        self.unread = 0
         self.oddities: set[Oddity] = set()
         self._fast: Callable[[memoryview], Sequence[Event]] = msgspec.json.Decoder(list[Event]).decode
         self._typed: Callable[[memoryview], Sequence[Event]] = msgspec.json.Decoder(list[_TypedEvent]).decode
@@ -174,6 +180,10 @@ class EventColumns:
         """Return the distinct names, by code."""
         return tuple(self._codes)
 
+    def taken(self) -> int:
+        """Return how many events were taken."""
+        return self._taken
+
     @property
     def has_calls(self) -> bool:
         """Whether any row described a collective, here or before."""
@@ -182,7 +192,8 @@ class EventColumns:
     @property
     def nbytes(self) -> int:
         """About what these rows take until they are summarized."""
-        return self._count * ROW_BYTES + self._pieces * _PART_BYTES + 2 * self._codes.nbytes + self.calls.nbytes
+        texts = 2 * self._codes.nbytes + len(self.processes) * _PART_BYTES
+        return self._count * ROW_BYTES + self._pieces * _PART_BYTES + texts + self.calls.nbytes
 
     def take(self, text: memoryview, lenient: bool) -> None:
         """Take the events of a JSON array. Raises CannotDecode, TooLarge."""
@@ -223,7 +234,9 @@ class EventColumns:
         if parsed is None:
             return None
         row, end = parsed
+        lost = self.lost_events
         self._take_rows([row])
+        self.unread += (end - begin) * (self.lost_events - lost)
         return end
 
     def repair(self, text: str) -> int | None:
@@ -240,6 +253,7 @@ class EventColumns:
         sensible = [event for event in events if event is not None]
         self._append(sensible)
         self.lost_events += len(events) - len(sensible)
+        self.breaks += [self._taken] * (len(events) > len(sensible))
 
     def _append(self, events: Sequence[Event]) -> bool:
         """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
@@ -264,6 +278,7 @@ class EventColumns:
             "dur_ns": dur_ns,
             "position": np.flatnonzero(wanted),
             "thread": int64_column([event.tid for event in kept]),
+            "process": self._process([event.pid for event in kept]),
             "correlation": int64_column([arg.correlation for arg in args]),
             **self.calls.calls_and_nodes(args),
             **self.calls.inputs(names, args, np.flatnonzero(shaped)),
@@ -280,6 +295,7 @@ class EventColumns:
     def _keep(self, part: EventPart, pieces: int = 1) -> None:
         """Keep a part behind the others; one without rows only moves the places of those behind it."""
         self._skipped += part.events
+        self._taken += part.events
         if not part.rows:
             return
         part.columns[_OF_EVENTS] = part.columns[_OF_EVENTS] + (self._skipped - part.events)
@@ -296,10 +312,17 @@ class EventColumns:
             self._parts.append(join_parts(self._recent))
             self._recent = []
 
+    def _process(self, said: Sequence[int | str]) -> Int64:
+        """Return processes as numbers, and note the texts that some stand for."""
+        numbers = int64_column(said)
+        if isinstance(said[0], str) or isinstance(said[-1], str) or numbers.min() < UNKNOWN:
+            named = ((number, text) for number, text in zip(numbers.tolist(), said, strict=True))
+            self.processes |= {number: text for number, text in named if isinstance(text, str)}
+        return numbers
+
     def _device_columns(self, events: Sequence[Event]) -> dict[str, NDArray[Any]]:
         args = [event.args for event in events]
         return {
-            "process": int64_column([event.pid for event in events]),
             "device": int64_column([arg.device for arg in args]),
             "in_device": int64_column([arg.in_device for arg in args]),
             "from_device": int64_column([arg.from_device for arg in args]),
@@ -311,7 +334,7 @@ class EventColumns:
 
     def decoded(self) -> Decoded:
         """Return what was taken as one part, for the process that adds up those of all."""
-        return Decoded(self.whole(), self._pieces, self.names, self.calls, self._kinds.marks)
+        return Decoded(self.whole(), self._pieces, self.names, self.processes, self.calls, self._kinds.marks)
 
     def add(self, decoded: Decoded) -> None:
         """Take what another process decoded behind all that was taken, under the codes that one process gives."""
@@ -319,6 +342,7 @@ class EventColumns:
         if columns:
             codes = np.fromiter(map(self._codes.__getitem__, decoded.names), np.int32, len(decoded.names))
             columns["name"] = codes[columns["name"]]
+            self.processes |= decoded.processes
             columns |= self.calls.renumbered(decoded.calls, columns)
         self._keep(decoded.part, decoded.pieces)
         self._kinds.marks.add(decoded.marks)

@@ -74,13 +74,14 @@ class EventStream:
     `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
     CannotDecode, having taken none, where it is no such array. `take_one` reads the JSON value that begins at a place
     in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says how
-    many quotes in it were not escaped, None where it makes no sense even so.
+    many quotes in it were not escaped, None where it makes no sense even so. `taken` counts the events that were.
     """
 
     blocks: Iterator[bytes]
     take: Callable[[memoryview, bool], None]
     take_one: Callable[[str, int], int | None]
     repair: Callable[[str], int | None]
+    taken: Callable[[], int] = int
     header: bytes = b""
     tail: bytes = b""
     lost: list[str] = field(default_factory=list)
@@ -89,6 +90,9 @@ class EventStream:
     repaired: int = 0
     unused: int = 0
     lost_bytes: int = 0
+    # Bytes of what else was not read, and how many events were taken before each place where some may be missing.
+    unread: int = 0
+    breaks: list[int] = field(default_factory=list)
     # The text between two events, from the end of one to the beginning of the next.
     separator: bytes | None = None
     # Commas since the last event, and how many there have to be before the next one.
@@ -128,6 +132,7 @@ class EventStream:
             if not self._ended and len(text) > LONGEST:
                 nbytes = len(text) - 1 + sum(map(len, self.blocks))
                 self.lost.append(f"the last {nbytes:,} bytes, in whose first {len(text) >> 20} MB no event ends")
+                self.unread += nbytes
                 self._is_given_up = True
             if self.is_over:
                 return
@@ -140,6 +145,7 @@ class EventStream:
             del text[1 : 1 + taken]
         if not self._ended:
             self.lost.append(_explain_end(bytes(text[1:])))
+            self.unread += len(text) - 1
             del text[1:]
         if self._is_walked and not any((self.damaged, self.repaired, self.unused, self.lost_events, self.lost)):
             self.damaged = 1
@@ -257,7 +263,9 @@ class EventStream:
             self._check_commas(0 if text[1:2] == b"]" else self._due)
 
     def _check_commas(self, due: int) -> None:
-        self.damaged += self._commas != due
+        if self._commas != due:
+            self.damaged += 1
+            self.breaks.append(self.taken())
         self._commas = due
 
     def _is_list_end(self, text: bytearray, bracket: int, is_all: bool) -> bool:
@@ -331,6 +339,8 @@ class EventStream:
             is_one = _keys_of_events(event) == 1 and quotes % 2 == 0
             self.repaired += is_one
             self.damaged += not is_one
+            if not is_one:
+                self.breaks.append(self.taken())
         elif end is not None or close is not None:
             self._lose(event)
         return begin + len(event)
@@ -341,8 +351,9 @@ class EventStream:
             self.unused += 1
             return
         self.lost_events += 1
-        self.lost_bytes += len(text)
+        self.lost_bytes += len(text.encode("utf-8", errors="surrogateescape"))
         self.damaged += _keys_of_events(text) > 1
+        self.breaks.append(self.taken())
 
     def _next_event(self, readable: str, begin: int) -> int | None:
         """Where the event behind a damaged one seems to begin."""

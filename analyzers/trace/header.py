@@ -42,13 +42,15 @@ class _WrittenHeader(msgspec.Struct):
 class Outside:
     """What stands around the events: the header, what of it was lost, and what of it is no JSON but was read.
 
-    `behind` is how many bytes of text follow the document, none of which were read.
+    `behind` is how many bytes of text follow the document, `torn` how many follow the events and are no JSON: none of
+    them were read.
     """
 
     header: Header
     lost: tuple[str, ...] = ()
     oddities: frozenset[Oddity] = frozenset()
     behind: int = 0
+    torn: int = 0
 
 
 def outside(before: bytes, behind: bytes) -> Outside:
@@ -63,16 +65,17 @@ def outside(before: bytes, behind: bytes) -> Outside:
         lost.append(f"the header before the events{_but_for(front.values)}")
     elif before[len(before.rstrip(_GAP)) :].count(b",") != bool(front.values):
         lost.append("what may have stood before the events (a comma is missing there, or one too many)")
-    back = _parse_object(b"{" + behind.lstrip(_GAP))
+    back, torn = _parse_object(b"{" + behind.lstrip(_GAP)), 0
     if back is None:
-        back = _Object(_recover_values(behind))
-        lost.append(f"what follows the events{_but_for(back.values)}")
+        back, torn = _Object(_recover_values(behind)), len(behind)
+        lost.append(f"the {torn:,} bytes that follow the events{_but_for(back.values)}")
     elif behind[: -len(behind.lstrip(_GAP))].count(b",") != bool(back.values):
         lost.append("what may have followed the events (a comma is missing there, or one too many)")
     if "traceEvents" in back.values:
         lost.append("a second list of traceEvents")
     header, odd = _check_values(front.values | back.values)
-    return Outside(header, (*lost, *odd), frozenset(front.oddities | back.oddities), len(back.rest.encode()))
+    oddities = frozenset(front.oddities | back.oddities)
+    return Outside(header, (*lost, *odd), oddities, len(back.rest.encode()), torn)
 
 
 def _check_values(values: dict[str, Any]) -> tuple[Header, list[str]]:

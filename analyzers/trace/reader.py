@@ -6,15 +6,18 @@ Kineto writes microseconds with three decimals; they arrive as exact integer nan
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from analyzers.errors import UnreadableTrace
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
-from analyzers.trace.assembly import assemble
+from analyzers.trace.assembly import Assembled, ProcessRows, assemble
 from analyzers.trace.columns import EventColumns
 from analyzers.trace.copy_collectives import with_copy_collectives
 from analyzers.trace.decoding import (
@@ -23,9 +26,18 @@ from analyzers.trace.decoding import (
 )
 from analyzers.trace.event_stream import EventStream, NoEvents
 from analyzers.trace.events import Events
-from analyzers.trace.header import Header, outside
+from analyzers.trace.header import Header, Outside, outside
 from analyzers.trace.kernel_names import Category
 from analyzers.trace.pieces import CannotSplit, Helpers, Split, take_pieces
+
+# A row of the host in text that is no JSON, by what Kineto writes first of it.
+_OF_HOST = re.compile(
+    rb'"cat"\s*:\s*"(?:cpu_op|user_annotation|(?:cuda|hip)_(?:runtime|driver)|python_function)"'
+    rb'[^{}]{0,400}?"pid"\s*:\s*("[^"]{0,40}"|\d{1,19})'
+)
+_LISTED = 8
+# Most cuts leave no row; where processes' rows alternate by time, damage stands beside few of their many turns.
+_CUT = 0.25
 
 # What analyses read. Python stacks (but for modules) and flow arrows have to be asked for.
 ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
@@ -33,18 +45,23 @@ ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One file: its header, its rows, what of it could not be read, and categories that no rule knows.
+    """One file: its header, the rows of each process, what of it could not be read, and categories that no rule knows.
 
     `refusal` says why it is nobody's to analyse: another program's, or of a device without rules.
     """
 
     header: Header
-    events: Events
+    processes: tuple[ProcessRows, ...]
     lost: tuple[Notice, ...]
     unknown: tuple[str, ...] = ()
     refusal: str | None = None
     nbytes: int = 0  # about what its rows take until they are summarized
     peak_bytes: int = 0  # a budget with which it reads the same; the least where no helpers did
+
+    @property
+    def events(self) -> Events:
+        """Return the rows of the first process, which nearly always is the only one."""
+        return self.processes[0].events
 
 
 def read_trace(
@@ -72,9 +89,9 @@ def read_trace(
         blocks, stream, columns = _read_blocks(path, EventColumns(categories, budget), on_bytes, helpers, piped)
     except NoEvents as error:
         raise UnreadableTrace(f"{path} is not a trace ({error}): give a file that torch.profiler exported") from error
-    refusal = columns.marks.refusal(stream.header + stream.tail)
     around = outside(stream.header, stream.tail)
     built = assemble(columns, around.header.base_time_ns)
+    refusal = columns.marks.refusal(stream.header + stream.tail) or _mixed(built, around, stream, columns)
     oddities = columns.oddities | around.oddities | ({Oddity.QUOTES} if stream.repaired else set())
     counts = {
         "events that make no sense": stream.lost_events + columns.lost_events,
@@ -85,13 +102,32 @@ def read_trace(
     behind = [f"{around.behind:,} bytes of text behind the document"] if around.behind else []
     ends = [*blocks.lost, *stream.lost, *behind]
     lost = [*ends, *around.lost, *(f"{count:,} {what}" for what, count in counts.items() if count)]
-    is_open_ended = bool(ends or stream.damaged)
+    is_open_ended = bool(ends or around.torn or stream.damaged)
     notices = [
         *_yield_notices(path.name, lost, is_open_ended, oddities, built.endless),
         *_unused(path.name, stream.unused),
     ]
-    events, unknown = with_copy_collectives(built.events), tuple(columns.marks.unknown)
-    return Trace(around.header, events, tuple(notices), unknown, refusal, columns.nbytes, budget.peak)
+    processes = tuple(replace(one, events=with_copy_collectives(one.events)) for one in built.processes)
+    unknown = tuple(columns.marks.unknown)
+    return Trace(around.header, processes, tuple(notices), unknown, refusal, columns.nbytes, budget.peak)
+
+
+def _mixed(built: Assembled, around: Outside, stream: EventStream, columns: EventColumns) -> str | None:
+    """Return why a file into which several processes wrote at once is refused, None for any other.
+
+    Where one's block ends and another's begins a row is cut, so that rows of theirs meet where the text is damaged.
+    """
+    breaks = np.sort([*stream.breaks, *columns.breaks])
+    before, behind = built.turns
+    cut = np.searchsorted(breaks, behind + 1, "right") > np.searchsorted(breaks, before, "left")
+    torn = {pid.strip(b'"').decode(errors="replace") for pid in _OF_HOST.findall(stream.tail if around.torn else b"")}
+    pids = sorted({*built.pids, *torn})
+    if len(pids) < 2 or not (torn or (len(cut) and cut.sum() >= _CUT * len(cut))):
+        return None
+    nbytes = stream.lost_bytes + stream.unread + columns.unread + around.torn
+    listed = ", ".join(pid[:20] for pid in pids[:_LISTED])
+    text = f"the text of several processes ({listed}) is mixed in blocks: they wrote one file at once"
+    return f"{text}, and {nbytes:,} bytes of it could not be read; record again, with a file for each rank"
 
 
 def _read_blocks(
@@ -102,7 +138,7 @@ def _read_blocks(
     split = Split.NOWHERE if helpers is None or piped else Split.EARLY
     while True:
         blocks, columns = Blocks(path, counter, piped), EventColumns(empty.categories, empty.budget)
-        stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair)
+        stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair, columns.taken)
         text = stream.start()
         try:
             if helpers is not None and split is not Split.NOWHERE:

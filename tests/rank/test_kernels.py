@@ -13,7 +13,7 @@ from analyzers.rank.columns.layer_time import kernel_times
 from analyzers.rank.kernels import MOST_RANKED, Precision, Ranked, peak_flops_per_s, with_count
 from analyzers.rank.summary import summarize_rank
 from analyzers.run.layout import find
-from analyzers.run.rank_trace import RankTrace, read_rank
+from analyzers.run.rank_trace import RankTrace, read_ranks
 from analyzers.trace.collective_calls import Inputs
 from analyzers.trace.kernel_names import Category, Kind
 from tests.support.drawing import draw, events_of, row
@@ -152,7 +152,7 @@ def test_random_cases_agree_with_brute_force(nested, drawn, step):
 @pytest.mark.parametrize("path", REPORTED)
 def test_sample_traces_agree_with_brute_force(path):
     rank = summarized(path).ranks[0]
-    trace = read_rank(next(file for file in find(path).files if file.path == rank.path))
+    (trace,) = read_ranks(next(file for file in find(path).files if file.path == rank.path))
     if trace.is_cpu_run:
         pytest.skip("no kernels")
     used, kernels = rank.timed.usage, kernel_table(trace)

@@ -25,11 +25,11 @@ def run(tmp_path):
 def reads(monkeypatch):
     """The names of the files that this process reads."""
     names = []
-    read = analyzers.rank.summary.read_rank
+    read = analyzers.rank.summary.read_ranks
 
     def noted(file, *more):
         names.append(file.path.name)
         return read(file, *more)
 
-    monkeypatch.setattr(analyzers.rank.summary, "read_rank", noted)
+    monkeypatch.setattr(analyzers.rank.summary, "read_ranks", noted)
     return names

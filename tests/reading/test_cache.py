@@ -230,14 +230,14 @@ def test_less_memory_than_reading_needs_is_no_hit(cache, name):
     for file in find(path, memory=10**10).files:
         kept = Cache(cache)
         cache.mkdir(exist_ok=True)
-        summary = kept.reading()(file, lanes=False, schedules=False)
-        enough, less = (replace(file, memory=summary.peak_bytes - count) for count in (0, 1))
-        assert not list(differences(summary, summarize_file(enough)))
-        assert not list(differences(summary, kept.look_up(enough, ())))
+        summaries = kept.reading()(file, lanes=False, schedules=False)
+        enough, less = (replace(file, memory=summaries[0].peak_bytes - count) for count in (0, 1))
+        assert not list(differences(summaries, summarize_file(enough)))
+        assert not list(differences(summaries, kept.look_up(enough, ())))
         assert kept.look_up(less, ()) is None
         with suppress(TooLarge):
             # A smaller window that does not fit costs itself.
-            assert summarize_file(less).peak_bytes is None
+            assert summarize_file(less)[0].peak_bytes is None
 
 
 def test_commands_refuse_what_is_too_large_from_the_cache_too(cache, tmp_path, capsys):
@@ -306,7 +306,7 @@ def test_entries_broken_anyhow_are_whole_or_nothing(cache, run):
     kept = Cache(cache)
     read_run(run, lanes=True, schedules=True, by=Readers(cache=cache))
     files = find(run, memory=10**10).files
-    expected = summarize_file(files[0], lanes=True, schedules=True)
+    (expected,) = summarize_file(files[0], lanes=True, schedules=True)
     entry = kept._entry(identity.key_of(files[0]))
     others = [each for each in entries(cache) if each != entry]
     whole = entry.read_bytes()
@@ -330,8 +330,8 @@ def test_entries_broken_anyhow_are_whole_or_nothing(cache, run):
         asked = chance.choice([(), (LANES,), (SCHEDULES,), PARTS])
         found = kept.look_up(files[0], asked)
         if found is not None:
-            assert not list(differences(replace(expected, timed=found.timed), found))
-            assert not list(differences(expected.timed.windows, found.timed.windows))
+            assert not list(differences(replace(expected, timed=found[0].timed), found[0]))
+            assert not list(differences(expected.timed.windows, found[0].timed.windows))
 
 
 def test_commands_at_once_say_the_same(cache, run, capsys):

@@ -122,7 +122,7 @@ def test_secrets_of_a_url_are_in_no_entry(cache):
     other = replace(file, path=Remote("https://me:geheim@host/rank0.json?sig=anders"))
     assert identity.key_of(file) != identity.key_of(other)
     summary = replace(summarize(SAMPLES / "skew-nvlink").ranks[0], path=file.path)
-    assert b"geheim" not in b"".join(b"".join(chunks) for chunks in pack(summary, ()).values())
+    assert b"geheim" not in b"".join(b"".join(chunks) for chunks in pack((summary,), ()).values())
 
 
 def test_the_folder_is_the_platforms_own(monkeypatch):

@@ -25,17 +25,17 @@ def joined(sections):
 @pytest.mark.parametrize("path", REPORTED)
 def test_a_summary_comes_back_exactly(path):
     for rank in summarized(path).ranks:
-        assert not list(differences(rank, unpack(joined(pack(rank, PARTS)), rank.path)))
+        assert not list(differences((rank,), unpack(joined(pack((rank,), PARTS)), rank.path)))
 
 
 @pytest.mark.parametrize("name", thirds(["resnet18-ddp2", "resnet18-fsdp4"]))
 def test_parts_that_are_not_asked_for_are_none(name):
     (rank, *_) = summarize(SAMPLES / name, lanes=True, schedules=True).ranks
-    sections = joined(pack(rank, PARTS))
+    sections = joined(pack((rank,), PARTS))
     for asked in ((), (LANES,), (SCHEDULES,), PARTS):
         expected = summarize(SAMPLES / name, lanes=LANES in asked, schedules=SCHEDULES in asked).ranks[0]
         back = unpack({part: sections[part] for part in (BASE, *asked)}, rank.path)
-        assert not list(differences(expected, back))
+        assert not list(differences((expected,), back))
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,15 @@ def test_arrays_that_fields_share_are_packed_once(rank):
     windows = rank.timed.windows
     rank = replace(rank, timed=replace(rank.timed, schedules=None, sharded=None, tracks=None))
     shared = replace(rank, timed=replace(rank.timed, windows=replace(windows, comm_ns=windows.span_ns)))
-    once, twice = (joined(pack(each, ())) for each in (shared, rank))
+    once, twice = (joined(pack((each,), ())) for each in (shared, rank))
     assert len(twice[BASE]) - len(once[BASE]) >= windows.span_ns.nbytes
-    assert not list(differences(shared, unpack(once, rank.path)))
+    assert not list(differences((shared,), unpack(once, rank.path)))
 
 
 @pytest.mark.parametrize("value", [np.array([object()]), np.array(["text"]), np.float64(3), object(), 1 << 70])
 def test_what_bytes_cannot_hold_is_refused(rank, value):
     with pytest.raises(NotPacked):
-        pack(replace(rank, timed=replace(rank.timed, earliest_ns=value)), ())
+        pack((replace(rank, timed=replace(rank.timed, earliest_ns=value)),), ())
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_an_array_that_is_not_there_is_refused(said):
 
 def test_any_bytes_are_a_summary_or_an_error(rank):
     """Digests do not count here: whoever can write to the folder can make them, too."""
-    whole = joined(pack(rank, PARTS))
+    whole = joined(pack((rank,), PARTS))
     texts = {name: int.from_bytes(section[:8], "little") for name, section in whole.items()}
     refused = 0
     for number in range(1500):

@@ -97,7 +97,6 @@ def test_folders_are_one_run_within_their_folder_and_apart(folders, tmp_path):
     for where in (tmp_path / "run", [first, second], [second, first]):
         found = find(where)
         assert len(found.files) == 4
-        assert not any(file.alone for file in found.files)
         assert found.manifest.hosts == ["host0", "host1"]
 
 

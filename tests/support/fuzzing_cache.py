@@ -38,7 +38,7 @@ def fuzz_cache(documents: Sequence[bytes], count: int, seed: int, folder: Path) 
         for number, (done, data) in enumerate(cases(documents, count, seed)):
             path = folder / f"{number}.json"
             path.write_bytes(data)
-            file = RankFile(path, True, None, None, False, memory=_MEMORY)
+            file = RankFile(path, None, None, False, memory=_MEMORY)
             outcome = _judged(kept, file, random.Random(f"{seed} entry {number}"))
             went[outcome] += 1
             if outcome.startswith("wrong"):

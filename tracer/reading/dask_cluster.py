@@ -153,9 +153,13 @@ def _take_result(future: Future[Any]) -> Any:
     # Whatever is wrong on a worker, or with what it sent, is of this rank alone.
     except Exception as error:
         raise _Failed(f"{type(error).__name__} on its worker: {(str(error).splitlines() or [''])[0][:200]}") from error
-    if not isinstance(result, RankSummary | AnalysisError):
+    if not (isinstance(result, AnalysisError) or _are_summaries(result)):
         raise _Unusable(f"its worker returned no summary but a {type(result).__name__}")
     return result
+
+
+def _are_summaries(result: object) -> bool:
+    return isinstance(result, tuple) and bool(result) and all(isinstance(rank, RankSummary) for rank in result)
 
 
 def _write_error(error: BaseException, place: Place) -> str:

@@ -20,7 +20,10 @@ class KnownRanks(Executor):
     """
 
     def __init__(
-        self, known: Mapping[RankFile, RankSummary], others: Executor | None = None, keep: Keep | None = None
+        self,
+        known: Mapping[RankFile, tuple[RankSummary, ...]],
+        others: Executor | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._known, self._others, self._keep = known, others, keep
 
@@ -40,7 +43,9 @@ class KnownRanks(Executor):
             yield result
 
 
-def looked_up(cache: Cache | None, files: Sequence[RankFile], parts: Collection[str]) -> dict[RankFile, RankSummary]:
+def looked_up(
+    cache: Cache | None, files: Sequence[RankFile], parts: Collection[str]
+) -> dict[RankFile, tuple[RankSummary, ...]]:
     """Return those ranks that a cache has, with these parts."""
     if cache is None:
         return {}
@@ -56,7 +61,7 @@ def keeper(cache: Cache, files: Sequence[RankFile], parts: Collection[str]) -> K
     }
 
     def keep(file: RankFile, result: Any) -> None:
-        if file in settled and isinstance(result, RankSummary):
+        if file in settled and isinstance(result, tuple):
             cache.keep(file, settled[file], result, parts)
 
     return keep

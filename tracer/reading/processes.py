@@ -23,7 +23,7 @@ from analyzers.lazy_fields import replaced
 from analyzers.memory import budget_of
 from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, is_pipe, places, size
-from analyzers.rank import OnBytes, ReadRank, RunSummary, has_schedules, summarize, summarize_file, with_lanes
+from analyzers.rank import OnBytes, ReadRanks, RunSummary, has_schedules, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from analyzers.trace import Helpers
@@ -68,7 +68,7 @@ class Reading:
 
     executor: Executor | None
     on_bytes: OnBytes | None = None
-    read: ReadRank | None = None
+    read: ReadRanks | None = None
 
 
 def read_run(
@@ -77,15 +77,17 @@ def read_run(
     lanes: bool = False,
     schedules: bool = False,
     steps: str | None = None,
+    numbers: Mapping[str, int] | None = None,
     by: Readers = BY_CORES,
 ) -> RunSummary:
     """Read a run's summary, its ranks by several processes or a cluster.
 
     With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. `steps` is the
-    annotation whose repeats are the steps, instead of the profiler's. Raises as `analyzers.load` does, and TracerError.
+    annotation whose repeats are the steps, instead of the profiler's; `numbers` are ranks by their files' names. Raises
+    as `analyzers.load` does, and TracerError.
     """
     path = _name_places(path, by)
-    files = find(path, steps).files
+    files = find(path, steps, numbers=numbers).files
     memory = _limit_memory(path, files, by)
     files = tuple(replace(file, memory=memory) for file in files)
     with _choose_readers(path, files, by, wanted(lanes=lanes, schedules=schedules)) as reading:
@@ -96,18 +98,24 @@ def read_run(
             schedules=schedules,
             steps=steps,
             memory=memory,
+            numbers=numbers,
             on_bytes=reading.on_bytes,
             reader=reading.read,
         )
 
 
 def read_lanes(
-    run: RunSummary, path: Where, ranks: Collection[int], steps: str | None = None, by: Readers = BY_CORES
+    run: RunSummary,
+    path: Where,
+    ranks: Collection[int],
+    steps: str | None = None,
+    numbers: Mapping[str, int] | None = None,
+    by: Readers = BY_CORES,
 ) -> RunSummary:
     """Read the same run, with what `analyzers.lanes` needs for these ranks. Raises as `read_run`."""
     path = _name_places(path, by)
     chosen = {summary.path for summary in run.ranks if summary.rank in ranks}
-    files = [file for file in find(path, steps).files if file.path in chosen]
+    files = [file for file in find(path, steps, numbers=numbers).files if file.path in chosen]
     memory = _limit_memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
     with _choose_readers(path, files, by, wanted(lanes=True, schedules=has_schedules(run))) as reading:
@@ -203,7 +211,7 @@ def _count_helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers
     if len(files) != 1 or start_method(path) != "fork" or _is_daemon():
         return 0
     place = files[0].path
-    is_large = size(place) * (_COMPRESSION if place.name.endswith(".gz") else 1) > SPLIT_FROM
+    is_large = size(place) * (_COMPRESSION if place.name.endswith((".gz", ".zst", ".zip")) else 1) > SPLIT_FROM
     return (by.workers or os.cpu_count() or 1) - 1 if is_large else 0
 
 

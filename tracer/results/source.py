@@ -44,7 +44,7 @@ class Source:
         summary = read_run(self.run, lanes=draws_all, schedules=True, steps=self.steps, by=by)
         document = report(summary, self.links)
         if not draws_all:
-            summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by)
+            summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by=by)
             document = with_undrawn(document, summary)
         calibration = self.links or summary.calibration
         return report_html(document, lanes(summary, document), calibration, usual(summary, self.links))

@@ -47,7 +47,7 @@ class Evidence(StepTime, frozen=True):
     members that are not in the run. `gradient_dtypes` are those that are reduced, `latency_ns` the shortest transfer of
     an all_reduce, None where none is known. `host` is each rank's, and `slowed` says which ranks' devices run slower
     than the others'. `input_caution` says how far the profiler may have made what full windows show, whose times those
-    of the input are. `environment` is what run.json has of it.
+    of the input are. `environment` is what run.json has of it. Without `names_ranks` which rank is which is a guess.
     """
 
     recorded_windows: int = 1
@@ -79,4 +79,5 @@ class Evidence(StepTime, frozen=True):
     is_async_tp_on: bool = False
     experts: Sequence[ExpertRow] = ()
     attention: Sequence[AttentionRow] = ()
+    names_ranks: bool = True
     pipelines: Sequence[PipelineSummary] = ()

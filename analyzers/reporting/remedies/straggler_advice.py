@@ -101,7 +101,7 @@ def late_ranks(evidence: Evidence) -> list[Late]:
     """
     rows = _in_steps(evidence)
     caused = _caused(rows)
-    if evidence.cost is None or not caused.total():
+    if evidence.cost is None or not evidence.names_ranks or not caused.total():
         return []
     of_rank: dict[int, list[WaitingRow]] = {}
     for row in rows:

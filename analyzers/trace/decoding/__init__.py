@@ -1,7 +1,7 @@
 """Bytes of a trace file become texts, numbers and times.
 
-`decompress` inflates them in blocks, `bracket_structure` finds events in them, `lenient_json` reads what is nearly
-JSON, `timestamps` and `integer_columns` make columns of what rows say.
+`decompress` inflates them in blocks, from `archives` too, `bracket_structure` finds events in them, `lenient_json`
+reads what is nearly JSON, `timestamps` and `integer_columns` make columns of what rows say.
 
 Decisions: docs/dev/decisions/trace.md
 """

@@ -1,14 +1,24 @@
-"""Decompression of trace files in blocks, plain or gzip."""
+"""Decompression of trace files in blocks: plain, gzip, or in an archive."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO
 
 from analyzers.errors import UnreadableTrace
 from analyzers.paths import Place, open_file
+from analyzers.trace.decoding.archives import (
+    ZIP,
+    ZSTD,
+    Buffered,
+    Read,
+    other_packing,
+    unpacked_zstd,
+    unzipped,
+)
 
 # Blocks of this size beat larger ones by half: what is decoded from them stays in the processor's cache.
 BLOCK = 1 << 19
@@ -33,14 +43,12 @@ class Blocks:
     def __iter__(self) -> Iterator[bytes]:
         """Blocks of at most BLOCK bytes.
 
-        Raises UnreadableTrace where the file cannot be read, or where gzip's own checks fail: bytes that a damaged
+        Raises UnreadableTrace where the file cannot be read, or where a packing's own checks fail: bytes that a damaged
         stream yielded before it was noticed cannot be told from right ones.
         """
         try:
             with open_file(self.path, piped=self.piped) as file:
-                first = self._read(file, _COMPRESSED_BLOCK)
-                blocks = self._inflated(first, file) if first.startswith(_GZIP) else self._plain(first, file)
-                yield from _gather_blocks(blocks)
+                yield from _gather_blocks(self._unpacked(partial(self._read, file)))
         except IsADirectoryError as error:
             raise UnreadableTrace(f"{self.path}: a folder, not a trace file") from error
         except OSError as error:
@@ -52,12 +60,29 @@ class Blocks:
             self.on_bytes(len(block))
         return block
 
-    def _plain(self, block: bytes, file: BinaryIO) -> Iterator[bytes]:
+    def _unpacked(self, read: Read) -> Iterator[bytes]:
+        """Yield what stands in a file, packed as its first bytes say; a ZIP's may be packed once more."""
+        first = read(_COMPRESSED_BLOCK)
+        if first.startswith(ZIP):
+            source = Buffered(_blocks(read), first)
+            yield from self._unpacked(Buffered(unzipped(self.path, source, self.lost)).read)
+            return
+        if first.startswith(ZSTD):
+            blocks = unpacked_zstd(self.path, Buffered(_blocks(read), first).read, self.lost)
+        else:
+            blocks = self._inflated(first, read) if first.startswith(_GZIP) else self._plain(first, read)
+        block = next(blocks, b"")
+        if packing := other_packing(self.path, block):
+            raise UnreadableTrace(f"{self.path}: {packing}")
+        yield block
+        yield from blocks
+
+    def _plain(self, block: bytes, read: Read) -> Iterator[bytes]:
         while block:
             yield block
-            block = self._read(file, BLOCK)
+            block = read(BLOCK)
 
-    def _inflated(self, block: bytes, file: BinaryIO) -> Iterator[bytes]:
+    def _inflated(self, block: bytes, read: Read) -> Iterator[bytes]:
         """Every member of a gzip file; zeros between and behind members are padding."""
         member, damaged = _make_decompressor()
         while block:
@@ -69,9 +94,9 @@ class Blocks:
                 ) from error
             yield from (inflated[start : start + BLOCK] for start in range(0, len(inflated), BLOCK))
             if not member.eof:
-                block = self._read(file, _COMPRESSED_BLOCK)
+                block = read(_COMPRESSED_BLOCK)
                 continue
-            block = self._behind(member.unused_data, file)
+            block = self._behind(member.unused_data, read)
             if block and not block.startswith(_GZIP):
                 self.lost.append("bytes behind the gzip stream that are no gzip")
                 return
@@ -80,12 +105,17 @@ class Blocks:
         if not member.eof:
             self.lost.append("the end of the gzip stream (cut short, or still being written)")
 
-    def _behind(self, block: bytes, file: BinaryIO) -> bytes:
+    def _behind(self, block: bytes, read: Read) -> bytes:
         """What follows a member, without padding; empty at the end of the file."""
         block = block.lstrip(b"\0")
-        while len(block) < len(_GZIP) and (more := self._read(file, _COMPRESSED_BLOCK)):
+        while len(block) < len(_GZIP) and (more := read(_COMPRESSED_BLOCK)):
             block = (block + more).lstrip(b"\0")
         return block
+
+
+def _blocks(read: Read) -> Iterator[bytes]:
+    while block := read(_COMPRESSED_BLOCK):
+        yield block
 
 
 def _gather_blocks(blocks: Iterator[bytes]) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.errors import AnalysisError, UnknownPlace
 from analyzers.paths import Place, Where, local_path, place
-from analyzers.ranks import MANY
+from analyzers.ranks import MANY, rank_number
 from tracer.commands.options.progress_bar import reading
 from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
 from tracer.errors import TracerError, UsageError
@@ -61,6 +61,14 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="RUN",
         help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
+    )
+    parser.add_argument(
+        "--rank",
+        type=_numbered_file,
+        action="append",
+        dest="numbers",
+        metavar="FILE=N",
+        help="FILE of RUN is rank N, where neither its trace nor its name says so; once for each file",
     )
 
 
@@ -200,7 +208,8 @@ def read(options: argparse.Namespace, path: Where | None = None, *, schedules: b
     from tracer.reading import read_run
 
     path = options.run if path is None else path
-    return _judged(options, read_run(path, schedules=schedules, steps=_steps(options), by=readers(options)), path)
+    summary = read_run(path, schedules=schedules, steps=_steps(options), numbers=_numbers(options), by=readers(options))
+    return _judged(options, summary, path)
 
 
 def _judged(options: argparse.Namespace, summary: RunSummary, path: Where) -> RunSummary:
@@ -214,6 +223,10 @@ def _judged(options: argparse.Namespace, summary: RunSummary, path: Where) -> Ru
 
 def _steps(options: argparse.Namespace) -> str | None:
     return getattr(options, "step_name", None)
+
+
+def _numbers(options: argparse.Namespace) -> dict[str, int]:
+    return dict(getattr(options, "numbers", None) or ())
 
 
 def read_here(path: Path) -> RunSummary:
@@ -254,12 +267,13 @@ def read_drawn(
     from tracer.reading import read_lanes, read_run, with_undrawn
 
     by, path = readers(options), options.run if path is None else path
+    steps, numbers = _steps(options), _numbers(options)
     few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
-    summary = read_run(path, lanes=few, schedules=schedules, steps=_steps(options), by=by)
+    summary = read_run(path, lanes=few, schedules=schedules, steps=steps, numbers=numbers, by=by)
     summary = _judged(options, summary, path)
     run_report = report(summary, links)
     if not few:
-        summary = read_lanes(summary, path, chosen_ranks(options, run_report), _steps(options), by)
+        summary = read_lanes(summary, path, chosen_ranks(options, run_report), steps, numbers, by)
         # The report was made before: of which ranks are drawn it decides.
         run_report = with_undrawn(run_report, summary)
     return summary, run_report, lanes(summary, run_report)
@@ -287,6 +301,14 @@ def _ranks_to_draw(options: argparse.Namespace) -> Collection[int] | None:
 
 def _extent(ranks: Sequence[int]) -> str:
     return f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"{ranks[0]} alone"
+
+
+def _numbered_file(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    rank = rank_number(number)
+    if not name or rank is None:
+        raise refusal(text, "give a file and its rank, such as worker_a.json=0; --ranks says which are drawn")
+    return name, rank
 
 
 def _ranks(text: str) -> list[int]:

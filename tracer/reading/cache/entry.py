@@ -1,4 +1,4 @@
-"""Entry of one rank in the cache: a head and sections.
+"""Entry of one file's ranks in the cache: a head and sections.
 
 |mark|length, digest|head ....|    |base ......|schedules ...|tracks ...|
                                    ^ offsets in the head count from here
@@ -17,7 +17,7 @@ import msgspec
 
 from tracer.reading.cache.packing import Chunks
 
-FORMAT = 1
+FORMAT = 2
 _MARK = b"tracer-%02d" % FORMAT + b"\n\0\0\0\0\0\0"
 _DIGEST_BYTES = 16
 _PREFIX_BYTES = len(_MARK) + 8 + _DIGEST_BYTES

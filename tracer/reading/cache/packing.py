@@ -1,14 +1,14 @@
-"""Bytes of a RankSummary and back: msgpack, with its arrays behind it.
+"""Bytes of RankSummaries and back: msgpack, with their arrays behind it.
 
 section    |length|msgpack ......|  |array ...|array|  |array ......|     each begins at a multiple of 8
 
-A summary is a base, and a section for each of its parts that grow or cost, which are there only if asked for. Types say
-what is read back, and nothing that bytes say is ever run or imported.
+Summaries are bases, and a section for each of their parts that grow or cost, which are there only if asked for. Types
+say what is read back, and nothing that bytes say is ever run or imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from math import prod
@@ -40,35 +40,51 @@ class NotPacked(Exception):
     """A summary that no bytes can hold exactly, or bytes that hold none."""
 
 
-def pack(summary: RankSummary, parts: Collection[str]) -> dict[str, Chunks]:
-    """Return a summary's sections: its base and these parts. Raises NotPacked.
+def pack(ranks: Sequence[RankSummary], parts: Collection[str]) -> dict[str, Chunks]:
+    """Return the sections of the summaries of a file: their bases and these parts. Raises NotPacked.
 
-    Its place is left out: whoever reads it back knows that.
+    Their place is left out: whoever reads them back knows that.
     """
-    bare: dict[str, Any] = dict.fromkeys(name for part in PARTS for name in _HELD[part])
-    full = None if summary.full is None else replace(summary.full, **bare)
-    base = replace(summary, timed=replace(summary.timed, **bare), full=full)
-    sections = {BASE: _encode(_base_type()(**{name: getattr(base, name) for name in _base_fields()}))}
+    sections = {BASE: _encode([_base(summary) for summary in ranks])}
     for part in parts:
-        each = (summary.timed, summary.full)
-        values = (getattr(measured, name, None) for measured in each for name in _HELD[part])
-        sections[part] = _encode(_part_type(part)(*values))
+        sections[part] = _encode([
+            _part_type(part)(
+                *(getattr(times, name, None) for times in (summary.timed, summary.full) for name in _HELD[part])
+            )
+            for summary in ranks
+        ])  # fmt: skip
     return sections
 
 
-def unpack(sections: Mapping[str, bytearray], path: Place) -> RankSummary:
-    """Return the summary that sections hold, of the rank at a place. Raises NotPacked."""
+def _base(summary: RankSummary) -> msgspec.Struct:
+    bare: dict[str, Any] = dict.fromkeys(name for part in PARTS for name in _HELD[part])
+    full = None if summary.full is None else replace(summary.full, **bare)
+    base = replace(summary, timed=replace(summary.timed, **bare), full=full)
+    return _base_type()(**{name: getattr(base, name) for name in _base_fields()})
+
+
+def unpack(sections: Mapping[str, bytearray], path: Place) -> tuple[RankSummary, ...]:
+    """Return the summaries that sections hold, of the file at a place. Raises NotPacked."""
     try:
-        base: Any = _decode(sections[BASE], _base_type())
+        bases: Any = _decode(sections[BASE], _base_type())
         parts: dict[str, Any] = {part: _decode(sections[part], _part_type(part)) for part in PARTS if part in sections}
-        summary = RankSummary(path=path, **{name: getattr(base, name) for name in _base_fields()})
-        if not parts:
-            return summary
-        timed = replace(summary.timed, **_name_fields(parts, "timed"))
-        full = summary.full and replace(summary.full, **_name_fields(parts, "full"))
-        return replace(summary, timed=timed, full=full)
+        if not bases or any(len(held) != len(bases) for held in parts.values()):
+            raise NotPacked("parts of other ranks")
+        return tuple(
+            _summary(base, {part: held[index] for part, held in parts.items()}, path)
+            for index, base in enumerate(bases)
+        )
     except _DAMAGE as error:
         raise NotPacked(f"{type(error).__name__}: {error}") from error
+
+
+def _summary(base: Any, parts: Mapping[str, Any], path: Place) -> RankSummary:
+    summary = RankSummary(path=path, **{name: getattr(base, name) for name in _base_fields()})
+    if not parts:
+        return summary
+    timed = replace(summary.timed, **_name_fields(parts, "timed"))
+    full = summary.full and replace(summary.full, **_name_fields(parts, "full"))
+    return replace(summary, timed=timed, full=full)
 
 
 @cache
@@ -95,7 +111,7 @@ def _name_fields(parts: Mapping[str, Any], which: str) -> dict[str, Any]:
     return {name: getattr(value, f"{which}_{name}") for part, value in parts.items() for name in _HELD[part]}
 
 
-def _encode(value: msgspec.Struct) -> Chunks:
+def _encode(value: list[msgspec.Struct]) -> Chunks:
     arrays = _Arrays()
     try:
         text = msgspec.msgpack.encode(value, enc_hook=arrays.add)
@@ -104,14 +120,14 @@ def _encode(value: msgspec.Struct) -> Chunks:
     return [len(text).to_bytes(_ALIGNMENT, "little"), text, bytes(-len(text) % _ALIGNMENT), *arrays.chunks]
 
 
-def _decode(section: bytearray, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def _decode(section: bytearray, kind: type[msgspec.Struct]) -> list[msgspec.Struct]:
     length = int.from_bytes(section[:_ALIGNMENT], "little")
     end = _ALIGNMENT + length
     if end > len(section):
         raise NotPacked("its text is longer than all of it")
     behind = memoryview(section)[end + -length % _ALIGNMENT :]
     text = memoryview(section)[_ALIGNMENT:end]
-    return msgspec.msgpack.decode(text, type=kind, dec_hook=_Views(behind).array)
+    return msgspec.msgpack.decode(text, type=list[kind], dec_hook=_Views(behind).array)  # type: ignore[valid-type]
 
 
 class _Arrays:

@@ -1,4 +1,4 @@
-"""Cache of RankSummary: looks ranks up, keeps them, one entry a rank.
+"""Cache of RankSummary: looks ranks up, keeps them, one entry a file.
 
     key = places, options            -> name of the entry
     maker = version, sources         -> name of the entry, head
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -26,7 +26,7 @@ import numpy as np
 from analyzers import paths
 from analyzers.memory import budget_of, cores
 from analyzers.paths import open_file
-from analyzers.rank import RankSummary, ReadRank, summarize_file
+from analyzers.rank import RankSummary, ReadRanks, summarize_file
 from analyzers.run import RankFile
 from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_sections, write_entry
 from tracer.reading.cache.folder import MOST_BYTES, SUFFIX, clean, new_entry, renew, why_unusable
@@ -46,8 +46,8 @@ class Cache:
 
     folder: Path
 
-    def look_up(self, file: RankFile, parts: Collection[str]) -> RankSummary | None:
-        """Return what reading a rank would give, with these parts; None where it has to be read."""
+    def look_up(self, file: RankFile, parts: Collection[str]) -> tuple[RankSummary, ...] | None:
+        """Return what reading a file would give, with these parts; None where it has to be read."""
         key = key_of(file)
         path = self._entry(key)
         limit = budget_of(file.memory, cores() if file.memory is None else 1)
@@ -60,36 +60,39 @@ class Cache:
                 if identity is None or not _is_of(head, key, identity):
                     return None
                 note_taken(path)
-                summary = unpack(read_sections(entry, head, (BASE, *parts)), file.path)
+                ranks = unpack(read_sections(entry, head, (BASE, *parts)), file.path)
                 modified_s = os.fstat(entry.fileno()).st_mtime
         except _DAMAGED:
             return None
         renew(path, modified_s)
-        return summary
+        return ranks
 
-    def reading(self, read: ReadRank | None = None) -> ReadRank:
+    def reading(self, read: ReadRanks | None = None) -> ReadRanks:
         """Return what reads a rank as `read` does, by default `summarize_file`, and keeps what it says."""
         return partial(self._read, read or summarize_file)
 
-    def _read(self, read: ReadRank, file: RankFile, *, lanes: bool, schedules: bool, **more: Any) -> RankSummary:
+    def _read(
+        self, read: ReadRanks, file: RankFile, *, lanes: bool, schedules: bool, **more: Any
+    ) -> tuple[RankSummary, ...]:
         before = identity_of(file)
         settled = before is not None and before.is_settled()
-        summary = read(file, lanes=lanes, schedules=schedules, **more)
+        ranks = read(file, lanes=lanes, schedules=schedules, **more)
         if before is not None and settled:
-            self.keep(file, before, summary, wanted(lanes=lanes, schedules=schedules))
-        return summary
+            self.keep(file, before, ranks, wanted(lanes=lanes, schedules=schedules))
+        return ranks
 
-    def keep(self, file: RankFile, before: Identity, summary: RankSummary, parts: Collection[str]) -> None:
-        """Keep what a rank says, which had an identity before it was read, if it still has that; else do nothing.
+    def keep(self, file: RankFile, before: Identity, ranks: Sequence[RankSummary], parts: Collection[str]) -> None:
+        """Keep what a file's ranks say, which had an identity before, if it still has that; else do nothing.
 
         Parts that are kept of the same contents already stay.
         """
-        if summary.peak_bytes is None or identity_of(file) != before:
+        peaks = [rank.peak_bytes for rank in ranks if rank.peak_bytes is not None]
+        if len(peaks) < len(ranks) or identity_of(file) != before:
             return
-        head = Head(_digest_program(), key_of(file), before.digest, summary.peak_bytes, {})
+        head = Head(_digest_program(), key_of(file), before.digest, max(peaks), {})
         path = self._entry(head.key)
         with suppress(*_DAMAGED, MemoryError):
-            sections = pack(summary, parts)
+            sections = pack(ranks, parts)
             for part, data in self._others(path, head, parts).items():
                 sections[part] = [data]
             with new_entry(path) as entry:

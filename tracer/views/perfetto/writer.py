@@ -72,12 +72,11 @@ def _copy(path: Place, archive: zipfile.ZipFile, name: str) -> None:
 
 def archived(run: RunSummary) -> dict[str, Place]:
     """Return the raw traces by their names in the ZIP: those of a run over several hosts may be called alike."""
-    names = [encodable(summary.path.name) for summary in run.ranks]
-    plain = len(set(names)) == len(names)
-    return {
-        name if plain else f"{summary.rank}-{name}": summary.path
-        for name, summary in zip(names, run.ranks, strict=True)
-    }
+    # A file may hold several ranks.
+    first_of = {summary.path: summary.rank for summary in reversed(run.ranks)}
+    names = {path: encodable(path.name) for path in sorted(first_of, key=first_of.__getitem__)}
+    plain = len(set(names.values())) == len(names)
+    return {name if plain else f"{first_of[path]}-{name}": path for path, name in names.items()}
 
 
 class _Writer:
