@@ -32,7 +32,6 @@ from analyzers.trace import SYNCHRONIZING, Call, Collective
 OVERLAP_NOISE_NS = 500_000
 # So many steps and members must agree on how often a signature occurs before that number is trusted.
 WITNESSES = 3
-MANY_MEMBERS = 4
 NOT_APART = Offset(0, 0, 0)
 UNLIKE = np.iinfo(np.int64).max // 2
 
@@ -159,7 +158,7 @@ def _of_group(
     complete, sure = _complete(table.place[rows], table.step[rows], signature)
     places = _by_place(table, rows, len(key.members))
     sure = complete if opened_together else sure
-    facts = _RowFacts(signature, complete, sure, opened_together, _nobody_lacks(signature, places))
+    facts = _RowFacts(signature, complete, sure, opened_together)
     sides = _sides(table, key, rows, facts, places)
     partner, offsets, unclear = align(clocks, sides, compatible)
     for place, is_unclear, partners in zip(sides.others.tolist(), unclear, partner, strict=True):
@@ -182,13 +181,6 @@ class _RowFacts(NamedTuple):
     complete: Mask
     sure: Mask
     opened_together: bool
-    nobody_lacks: bool
-
-
-def _nobody_lacks(signature: Int64, places: Sequence[Int64]) -> bool:
-    """Whether many members hold as many of each signature: that all have lost as many is no chance."""
-    counts = [np.bincount(signature[indices], minlength=int(signature.max(initial=0)) + 1) for indices in places]
-    return len(counts) >= MANY_MEMBERS and all((count == counts[0]).all() for count in counts)
 
 
 def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
@@ -200,6 +192,8 @@ def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
 def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: Sequence[Int64]) -> Sides:
     indices = np.concatenate(places)
     mine, count = rows[indices], np.array([len(place) for place in places])
+    of_pair = np.repeat(np.arange(len(places)), count)
+    beside_lost = _beside_lost(table.lost_before[mine], table.lost_after[mine], of_pair)
     kernels = Kernels(
         end_ns=table.end_ns[mine],
         dur_ns=table.end_ns[mine] - table.start_ns[mine],
@@ -210,8 +204,8 @@ def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: 
         complete=facts.complete[indices],
         sure=facts.sure[indices],
         opened_together=facts.opened_together,
-        nobody_lacks=facts.nobody_lacks,
-        of_pair=np.repeat(np.arange(len(places)), count),
+        beside_lost=beside_lost,
+        of_pair=of_pair,
         pairs=len(places),
     )
     reference = int(count.argmax())
@@ -220,6 +214,16 @@ def _sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: 
     return Sides(
         tuple(member.rank for member in key.members), tuple(rows[place] for place in places), reference, others, a, b
     )
+
+
+def _beside_lost(lost_before: Int64, lost_after: Int64, member: Int64) -> Mask:
+    """Whether launches lost their kernels between each row and the one before, or behind, on its member."""
+    first = np.diff(member, prepend=UNKNOWN) != 0
+    before = np.where(first, lost_before, np.diff(lost_before, prepend=0)) != 0
+    last = np.diff(member, append=UNKNOWN) != 0
+    behind = np.where(last, lost_after, np.diff(lost_before, append=0)) != 0
+    beside: Mask = before | behind
+    return beside
 
 
 def _signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:

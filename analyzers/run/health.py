@@ -57,7 +57,7 @@ def _corrupt(events: Events, corrupt: Mask, file: str) -> list[Notice]:
 
 def _lost(events: Events, file: str) -> list[Notice]:
     """Warn of launches that the device should have carried out within the profile, and that left no event there."""
-    rows = _lost_launches(events)
+    rows = lost_launches(events)
     if not len(rows):
         return []
     what = f"{len(rows)} launches of kernels in the midst of the profile have no event on the device"
@@ -65,7 +65,7 @@ def _lost(events: Events, file: str) -> list[Notice]:
     return [Notice(Code.LAUNCHES_ARE_LOST, text, Code.LAUNCHES_ARE_LOST.facts.do)]
 
 
-def _lost_launches(events: Events) -> Int64:
+def lost_launches(events: Events) -> Int64:
     """Return the launches of kernels without a device event, between launches that have theirs.
 
     What is captured into a CUDA graph runs when the graph does.
