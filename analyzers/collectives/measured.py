@@ -6,7 +6,7 @@ matching -> clocks -> transfers -> what calibration says of such sizes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, groupby
 
@@ -39,11 +39,14 @@ class Exchange:
     __repr__ = brief
 
     @cached_property
+    def begun_ns(self) -> dict[int, int]:
+        """Return each rank's earliest event on the common clock."""
+        return began(self.run, self.clocks)
+
+    @cached_property
     def origin_ns(self) -> int:
         """Return the run's earliest event on the common clock."""
-        ranks = np.array([summary.rank for summary in self.run.ranks])
-        earliest = np.array([measured.earliest_ns for measured in self.run.measured])
-        return int((earliest - self.clocks.shift_ns(ranks)).min())
+        return min(self.begun_ns.values())
 
     @cached_property
     def order(self) -> Int64:
@@ -96,7 +99,14 @@ class Exchange:
     @cached_property
     def is_resolved(self) -> Mask:
         """Whether what each row of the table takes after its waiting is transfer, rather than unresolved."""
-        return is_resolved(self.matching)
+        return is_resolved(self.matching, self.transfers)
+
+    @cached_property
+    def _profiled_since(self) -> Int64:
+        """Return for each row of the table when all its members' profiles had begun, at its start at the earliest."""
+        begun = self.matching.table.start_ns.copy()
+        begun[self.matching.instances.members] += self.transfers.unprofiled_ns
+        return begun
 
     def rows_of(self, index: RankIndex, device: int) -> Int64:
         """Return the table rows that one device of a rank takes part in."""
@@ -113,7 +123,10 @@ class Exchange:
         """
         rows = self.rows_of(index, device)
         comm = self.run.measured[index].exposed.get(device, EMPTY)
-        return _divided(comm, self._moving_since[rows], self.matching.table.end_ns[rows], self.is_resolved[rows])
+        table = self.matching.table
+        instants = (table.start_ns, self._profiled_since, self._moving_since, table.end_ns)
+        start, profiled, since, end = (instant[rows] for instant in instants)
+        return _divided(comm, start, profiled, since, end, self.is_resolved[rows])
 
     @property
     def hosts_ahead(self) -> set[RankNumber]:
@@ -183,10 +196,11 @@ class Exchange:
             devices.moved(np.concatenate([one.start for one in exposed]), of_comm),
             devices.moved(np.concatenate([one.end for one in exposed]), of_comm),
         )
-        start, since, end = (
-            devices.moved(instants[rows], device) for instants in (table.start_ns, self._moving_since, table.end_ns)
+        start, profiled, since, end = (
+            devices.moved(instants[rows], device)
+            for instants in (table.start_ns, self._profiled_since, self._moving_since, table.end_ns)
         )
-        parts = _divided(comm, since, end, self.is_resolved[rows])
+        parts = _divided(comm, start, profiled, since, end, self.is_resolved[rows])
         lost = self.matching.instance[rows] < 0
         return parts.waiting, parts.transfer, parts.unresolved, union_of(start[lost], end[lost])
 
@@ -244,10 +258,14 @@ def _side_by_side(devices: Sequence[tuple[tuple[RankNumber, int], Int64]], rows:
         )
 
 
-def _divided(comm: Intervals, since: Int64, end: Int64, resolved: Mask) -> Exposed:
-    """Divide exposed communication by when each of its kernels moved data, and whether that is known."""
+def _divided(comm: Intervals, start: Int64, profiled: Int64, since: Int64, end: Int64, resolved: Mask) -> Exposed:
+    """Divide exposed communication by when each of its kernels moved data, and whether that is known.
+
+    What a kernel waited before `profiled`, when others' profiles had begun, is nobody's.
+    """
     transfer = union_of(since[resolved], end[resolved]) & comm
-    unresolved = (union_of(since[~resolved], end[~resolved]) & comm) - transfer
+    unknown = union_of(np.r_[start, since[~resolved]], np.r_[profiled, end[~resolved]])
+    unresolved = (unknown & comm) - transfer
     return Exposed(comm - (transfer | unresolved), transfer, unresolved)
 
 
@@ -273,9 +291,23 @@ class ExposedParts(Columns):
     unmatched_comm_ns: Int64
 
 
+def began(run: RunSummary, clock: Clocks) -> dict[int, int]:
+    """Return each rank's earliest event on the common clock."""
+    return {number: measured.earliest_ns - clock.shift_of(number) for _, number, measured in run.numbered()}
+
+
 def exchange(run: RunSummary, calibration: Calibration | None = None) -> Exchange:
     """Match and measure the communication of a run; `calibration` says what its links can do."""
     matching = match_run(run)
     clock = clocks(run, matching)
-    transferred = transfers(matching, clock)
-    return Exchange(run, calibration, matching, clock, transferred, peaks(matching, transferred, calibration))
+    transferred = transfers(matching, clock, began(run, clock))
+    found = Exchange(run, calibration, matching, clock, transferred, peaks(matching, transferred, calibration))
+    return replace(found, transfers=_within(transferred, found.limit_gbps, found.world_size))
+
+
+def _within(transferred: Transfers, limit_gbps: float | None, world_size: int) -> Transfers:
+    """Leave out bandwidths above the link's own rate: no link gave them. A part of the run may have other links."""
+    of_all = transferred.group_size == world_size
+    too_much = of_all & (transferred.busbw_gbps > (np.inf if limit_gbps is None else limit_gbps))
+    algbw_gbps, busbw_gbps = (np.where(too_much, np.nan, of) for of in (transferred.algbw_gbps, transferred.busbw_gbps))
+    return replace(transferred, algbw_gbps=algbw_gbps, busbw_gbps=busbw_gbps)

@@ -322,6 +322,7 @@ def host_rows(machine: Machine, kernel: Kernel) -> Iterator[Event]:
     if isinstance(kernel.op, Collective) and known:
         around = call[0] - 15_000, call[1] + 1_000
         args = known | metadata(kernel, machine.world)
+        args |= {"Rank": kernel.op.root} if kernel.op.kind in ("gather", "scatter") else {}
         yield row(machine, "cpu_op", "record_param_comms", around, kernel.op.thread, args)
     how = ("cuda_driver", "cuLaunchKernelEx") if kernel.instance >= 0 else ("cuda_runtime", "cudaLaunchKernel")
     yield row(machine, *how, call, kernel.op.thread, known | {"correlation": kernel.correlation})
