@@ -88,6 +88,7 @@ class Measured:
     """
 
     earliest_ns: int
+    latest_ns: int
     windows: Breakdown
     idle: Idle
     fetching: Fetching
@@ -280,6 +281,7 @@ def _measured(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes
     by_operator = launched(trace, devices, attributed)
     return Measured(
         earliest_ns=int(trace.timed.start_ns.min()),
+        latest_ns=int(trace.timed.end_ns.max()),
         windows=windows,
         idle=idle,
         fetching=_fetching(trace, windows, idle),

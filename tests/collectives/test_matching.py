@@ -304,7 +304,7 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
     )
     # Matching reads no more of a rank than its communication.
     unread = dict.fromkeys(field.name for field in fields(Measured))
-    measured = Measured(**(unread | {"earliest_ns": 0, "communication": communication, "exposed": {}}))
+    measured = Measured(**(unread | {"earliest_ns": 0, "latest_ns": 0, "communication": communication, "exposed": {}}))
     return RankSummary(rank, Path(f"rank{rank}.json"), Header(), (), None, {}, measured, None)
 
 
@@ -335,9 +335,25 @@ def test_a_kernel_that_one_rank_lacks_leaves_the_others_unmatched_with_a_reason(
     alone = np.flatnonzero(matching.instance < 0).tolist()
     lost = [row for row in alone if matching.table.step[row] >= 0]
     assert len(lost) == 6
-    assert {matching.why[row] for row in lost} == {
-        "rank 1 has no kernel for it: missing, or not to be told from its neighbours"
-    }
+    assert {matching.why[row] for row in lost} == {"rank 1 has no kernel for it"}
+
+
+@pytest.mark.parametrize(("head", "tail"), [(0.3, 0.0), (0.0, 0.3), (0.3, 0.3)])
+def test_a_reason_is_one_that_the_other_ranks_own_rows_bear_out(tmp_path, head, tail):
+    made = build(World(ranks=2, program=physics.ddp(), steps=5, lead_us=0, hosts=("h", "h")))
+    documents = [made.documents[0], perturb.cut_part(perturb.drop_step(made.documents[1], 6), head, tail)]
+    perturb.write_run(tmp_path, documents)
+    run = summarize(tmp_path)
+    matching = match_run(run)
+    first_ns, last_ns = run.measured[1].earliest_ns, run.measured[1].latest_ns
+    told = {row: why for row, why in matching.why.items() if not matching.table.rank[row]}
+    assert len(told) >= 6
+    for row, why in told.items():
+        assert ("begins later" in why) == (matching.table.start_ns[row] < first_ns)
+        assert ("ends earlier" in why) == (matching.table.end_ns[row] > last_ns)
+    for share, words in ((head, "begins later"), (tail, "ends earlier")):
+        assert any(words in why for why in told.values()) is (share > 0)
+    assert "rank 1 has no kernel for it" in told.values()
 
 
 def all_to_all(split: tuple[int, ...] = ()) -> Call:

@@ -236,7 +236,7 @@ def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[list[Offse
         of_pair[chosen].tolist(), higher[chosen].tolist(), by_order.tolist(), offsets_around, strict=True
     ):
         # Of steps that both hold whole, order says which kernels would be one: at another offset they are not.
-        if offset is not None and not abs(offset.ns - ordered_ns) > NOISE_NS:
+        if offset is not None and not abs(offset.ns - ordered_ns) > 2 * NOISE_NS + DEVIATIONS * offset.deviation_ns:
             by_shift[pair][offset.ns, by] = replace(offset, higher=by)
     return [[*one.values()] for one in by_shift]
 
