@@ -475,3 +475,10 @@ def test_numbers_that_began_anew_pair_nothing():
     assert match(a, b, np.ones((1, 1), dtype=bool), None).tolist() == [-1] * 4
     once = replace(a, sequence=np.array([1, 2, 3, 4]))
     assert match(once, b, np.ones((1, 1), dtype=bool), None).tolist() == [0, 1, -1, -1]
+
+
+def test_numbers_in_the_group_pair_what_ends_far_apart():
+    """The second of three ends 3 ms later on b, which lost the first; no other row says that it is the second."""
+    a = replace(kernels([1_000_000, 9_000_000, 17_000_000], [0] * 3, -1), sequence=np.array([7, 8, 9]))
+    b = replace(kernels([12_000_000, 17_000_000], [0] * 2, -1), sequence=np.array([8, 9]))
+    assert match(a, b, np.ones((1, 1), dtype=bool), Offset(0, 1_000, 3)).tolist() == [-1, 0, 1]

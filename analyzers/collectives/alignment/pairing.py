@@ -267,9 +267,8 @@ def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Mask:
 
 
 def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:
-    """Match kernels whose ends say nothing and whose number in the group is known on both members."""
-    rows_a = _numbered_once(a, ~a.synchronizes & (partner < 0))
-    rows_b = _numbered_once(b, ~b.synchronizes & (taken < 0))
+    """Match kernels whose number in the group is known on both members, whatever their ends."""
+    rows_a, rows_b = _numbered_once(a, partner < 0), _numbered_once(b, taken < 0)
     both = joint(np.r_[a.pair[rows_a], b.pair[rows_b]], np.r_[a.sequence[rows_a], b.sequence[rows_b]])
     _, i, j = np.intersect1d(both[: len(rows_a)], both[len(rows_a) :], assume_unique=True, return_indices=True)
     i, j = rows_a[i], rows_b[j]
