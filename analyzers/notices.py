@@ -188,6 +188,10 @@ class Code(StrEnum):
     CLOCK_IS_UNKNOWN = _warning("clock_is_unknown", "no collective ties a rank's clock to the others'")
     STEPS_NUMBERED_APART = _note("steps_numbered_apart", "a rank counts its steps as no other does", repeats=True)
     MEMBERS_MISSING = _warning("members_missing", "members of collectives are not in the run: transfers are bounds")
+    ENDS_LIE_APART = _warning(
+        "ends_lie_apart", "members of collectives end too far apart on one clock: no transfer is told"
+    )
+    PROFILES_BEGIN_APART = _note("profiles_begin_apart", "ranks waited before another rank's profile began")
     UNMATCHED_COMMUNICATION = _warning("unmatched_communication", "communication kernels fit no kernel of another rank")
     TRANSFER_NOT_SHOWN = _warning(
         "transfer_not_shown", "kernels such as DeepEP's low-latency ones may end while what they sent is in flight"

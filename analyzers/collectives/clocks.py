@@ -73,20 +73,22 @@ class Clocks:
         Devices of one process and ranks on one host do. Ranks of several hosts do where the offset of every host but
         the reference's was applied, and is known to less than a tenth of the shortest member.
         """
-        instances, first = matching.instances, matching.instances.first[:-1]
-        ranks = matching.table.rank[instances.members]
+        ranks, first = matching.table.rank[matching.instances.members], matching.instances.first[:-1]
         if not len(first):
             return np.zeros(0, dtype=bool)
-
-        def differ(values: Int64) -> Mask:
-            lowest, highest = np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
-            different: Mask = lowest < highest
-            return different
-
         error = np.maximum.reduceat(self._looked_up(ranks, "error_ns", UNBOUNDED), first)
-        apart = differ(self._looked_up(ranks, "reference", UNKNOWN)) | (10 * error >= shortest_ns)
-        shared: Mask = ~differ(self._host_numbers(ranks)) | ~apart
+        is_told = ~_differ(self._looked_up(ranks, "reference", UNKNOWN), first) & (10 * error < shortest_ns)
+        shared: Mask = ~_differ(self._host_numbers(ranks), first) | is_told
         return shared
+
+    def are_comparable(self, matching: Matching) -> Mask:
+        """Whether something ties the clocks of the members of each instance: a host, or collectives."""
+        ranks, first = matching.table.rank[matching.instances.members], matching.instances.first[:-1]
+        if not len(first):
+            return np.zeros(0, dtype=bool)
+        references = self._looked_up(ranks, "reference", UNKNOWN)
+        comparable: Mask = ~_differ(self._host_numbers(ranks), first) | ~_differ(references, first)
+        return comparable
 
     def _host_numbers(self, ranks: Int64) -> Int64:
         """Return a number for each rank's host; ranks whose host nothing tells have one each."""
@@ -99,6 +101,12 @@ class Clocks:
         distinct, which = np.unique(ranks, return_inverse=True)
         values = [getattr(self.all[rank], name) if rank in self.all else otherwise for rank in distinct.tolist()]
         return np.array(values, dtype=np.int64)[which]
+
+
+def _differ(values: Int64, first: Int64) -> Mask:
+    """Whether the values of each part, which begins at `first`, differ."""
+    different: Mask = np.minimum.reduceat(values, first) < np.maximum.reduceat(values, first)
+    return different
 
 
 def clocks(run: RunSummary, matching: Matching) -> Clocks:

@@ -32,7 +32,6 @@ from analyzers.trace import SYNCHRONIZING, Call, Collective
 OVERLAP_NOISE_NS = 500_000
 # So many steps and members must agree on how often a signature occurs before that number is trusted.
 WITNESSES = 3
-MANY_MEMBERS = 4
 NOT_APART = Offset(0, 0, 0)
 UNLIKE = np.iinfo(np.int64).max // 2
 
@@ -119,9 +118,10 @@ def match_run(run: RunSummary) -> Matching:
     clocks = Offsets(hosts(run.manifest, run.ranks))
     # A recording opens every rank's window at one step; a manifest written by hand says nothing of a profiler.
     opened_together = run.manifest is not None and bool(run.manifest.profiler)
+    extents = {int(number): _Extent(measured.earliest_ns, measured.latest_ns) for _, number, measured in run.numbered()}
     matches: list[_GroupMatch] = [_GroupMatch(-1, np.flatnonzero(table.is_copy)[:, None])]
     for code in _by_evidence(table):
-        matches.append(_of_group(table, code, clocks, why, opened_together))
+        matches.append(_of_group(table, code, clocks, why, extents, opened_together))
     renumbered_by = clocks.renumbered_by()
     instances = _join_instances(table, matches, _common_steps(table, renumbered_by))
     instance = np.full(len(table), -1, dtype=np.int64)
@@ -145,26 +145,33 @@ def _by_evidence(table: KernelTable) -> list[int]:
     return order
 
 
+class _Extent(NamedTuple):
+    """The first and the last instant of a rank's rows of any kind, on its own clock."""
+
+    first_ns: int
+    last_ns: int
+
+
 def _of_group(
-    table: KernelTable, code: int, clocks: Offsets, why: dict[int, str], opened_together: bool
+    table: KernelTable, code: int, clocks: Offsets, why: dict[int, str], extents: Mapping[int, _Extent], together: bool
 ) -> _GroupMatch:
     """Align every member with one of them; instances are where all are aligned."""
     key, rows = table.groups[code], table.rows_of(code)
     signature, compatible = _encode_signatures(table, rows)
     complete, sure = _is_complete(table.place[rows], table.step[rows], signature)
     places = _by_place(table, rows, len(key.members))
-    sure = complete if opened_together else sure
-    facts = _RowFacts(signature, complete, sure, opened_together, _nobody_lacks(signature, places))
+    sure = complete if together else sure
+    facts = _RowFacts(signature, complete, sure, together)
     sides = _divide_sides(table, key, rows, facts, places)
     partner, offsets, unclear = align(clocks, sides, compatible)
-    for place, is_unclear, partners in zip(sides.others.tolist(), unclear, partner, strict=True):
+    later = [NOT_APART if offset is None else offset for offset in offsets]
+    for place, is_unclear, partners, offset in zip(sides.others.tolist(), unclear, partner, later, strict=True):
         if (partners < 0).any() or len(partners) < len(sides.rows[place]):
-            for row, reason in _explain(table, key, sides, place, partners):
+            for row, reason in _explain(table, key, sides, (place, partners, offset), extents):
                 why.setdefault(row, AMBIGUOUS if is_unclear else reason)
     lines = np.insert(partner, sides.reference, np.arange(len(sides.rows[sides.reference])), axis=0).T
     lines = lines[(lines >= 0).all(axis=1)]
     matched = np.stack([rows_of[lines[:, column]] for column, rows_of in enumerate(sides.rows)], axis=1)
-    later = [NOT_APART if offset is None else offset for offset in offsets]
     sound = _is_sound(table, key, matched, [*later[: sides.reference], NOT_APART, *later[sides.reference :]])
     why |= dict.fromkeys(matched[~sound].ravel().tolist(), INCONSISTENT)
     return _GroupMatch(code, matched[sound])
@@ -177,13 +184,6 @@ class _RowFacts(NamedTuple):
     complete: Mask
     sure: Mask
     opened_together: bool
-    nobody_lacks: bool
-
-
-def _nobody_lacks(signature: Int64, places: Sequence[Int64]) -> bool:
-    """Whether many members hold as many of each signature: that all have lost as many is no chance."""
-    counts = [np.bincount(signature[indices], minlength=int(signature.max(initial=0)) + 1) for indices in places]
-    return len(counts) >= MANY_MEMBERS and all((count == counts[0]).all() for count in counts)
 
 
 def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
@@ -195,6 +195,8 @@ def _by_place(table: KernelTable, rows: Int64, members: int) -> list[Int64]:
 def _divide_sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, places: Sequence[Int64]) -> Sides:
     indices = np.concatenate(places)
     mine, count = rows[indices], np.array([len(place) for place in places])
+    of_pair = np.repeat(np.arange(len(places)), count)
+    beside_lost = _beside_lost(table.lost_before[mine], table.lost_after[mine], of_pair)
     kernels = Kernels(
         end_ns=table.ended_ns[mine],
         dur_ns=table.ended_ns[mine] - table.start_ns[mine],
@@ -205,8 +207,8 @@ def _divide_sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, p
         complete=facts.complete[indices],
         sure=facts.sure[indices],
         opened_together=facts.opened_together,
-        nobody_lacks=facts.nobody_lacks,
-        of_pair=np.repeat(np.arange(len(places)), count),
+        beside_lost=beside_lost,
+        of_pair=of_pair,
         pairs=len(places),
     )
     reference = int(count.argmax())
@@ -215,6 +217,16 @@ def _divide_sides(table: KernelTable, key: Key, rows: Int64, facts: _RowFacts, p
     return Sides(
         tuple(member.rank for member in key.members), tuple(rows[place] for place in places), reference, others, a, b
     )
+
+
+def _beside_lost(lost_before: Int64, lost_after: Int64, member: Int64) -> Mask:
+    """Whether launches lost their kernels between each row and the one before, or behind, on its member."""
+    first = np.diff(member, prepend=UNKNOWN) != 0
+    before = np.where(first, lost_before, np.diff(lost_before, prepend=0)) != 0
+    last = np.diff(member, append=UNKNOWN) != 0
+    behind = np.where(last, lost_after, np.diff(lost_before, append=0)) != 0
+    beside: Mask = before | behind
+    return beside
 
 
 def _encode_signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
@@ -243,28 +255,38 @@ def _is_complete(place: Int64, step: Int64, signature: Int64) -> tuple[Mask, Mas
     return whole[cell], (whole & (witnesses[cells[2]] >= WITNESSES))[cell]
 
 
-def _explain(table: KernelTable, key: Key, sides: Sides, place: int, partner: Int64) -> Iterator[tuple[int, str]]:
-    """Yield every row that the reference or another member has alone, and why that is so."""
+def _explain(
+    table: KernelTable, key: Key, sides: Sides, pair: tuple[int, Int64, Offset], extents: Mapping[int, _Extent]
+) -> Iterator[tuple[int, str]]:
+    """Yield every row that the reference or another member has alone, and why that is so.
+
+    `pair` is the other member's place, the partner of each of the reference's rows, and how much later its clock is.
+    """
+    place, partner, offset = pair
     ours, theirs = partner >= 0, np.zeros(len(sides.rows[place]), dtype=bool)
     theirs[partner[ours]] = True
-    for holder, other, matched in ((sides.reference, place, ours), (place, sides.reference, theirs)):
+    lone = sides.rows[sides.reference][~ours], sides.rows[place][~theirs]
+    for alone, others, other, later_ns in (
+        (lone[0], lone[1], place, offset.ns),
+        (lone[1], lone[0], sides.reference, -offset.ns),
+    ):
         member = key.members[other]
         who = f"rank {member.rank}" if table.is_alone_in_file(member) else f"device {member.device}"
-        yield from zip(sides.rows[holder][~matched].tolist(), _explain_rows(who, matched), strict=True)
+        like = set(zip(table.kind[others].tolist(), table.step[others].tolist(), strict=True))
+        there = _Extent(*(instant - later_ns for instant in extents[member.rank]))
+        for row in alone.tolist():
+            yield row, _explain_rows(who, table, row, there, (int(table.kind[row]), int(table.step[row])) in like)
 
 
-def _explain_rows(who: str, matched: Mask) -> list[str]:
-    """Return why each row without a partner has none: ahead of all that have one, and after them, `who` was absent."""
-    if not matched.any():
-        return [f"{who} has no kernel for it"] * len(matched)
-    order, first = np.flatnonzero(~matched), int(np.argmax(matched))
-    last = len(matched) - 1 - int(np.argmax(matched[::-1]))
-    reasons = {
-        -1: f"{who} has no kernel for it: its trace begins later",
-        0: f"{who} has no kernel for it: missing, or not to be told from its neighbours",
-        1: f"{who} has no kernel for it: its trace ends earlier",
-    }
-    return [reasons[when] for when in np.where(order < first, -1, np.where(order > last, 1, 0)).tolist()]
+def _explain_rows(who: str, table: KernelTable, row: int, there: _Extent, has_like: bool) -> str:
+    """Return why a row has no partner, as the other's rows bear out: it was absent, lacks it, or nothing tells."""
+    if table.start_ns[row] < there.first_ns:
+        return f"{who} has no kernel for it: its trace begins later"
+    if table.end_ns[row] > there.last_ns:
+        return f"{who} has no kernel for it: its trace ends earlier"
+    if has_like:
+        return f"not known: {who} has a kernel like it in this step, which may be another"
+    return f"{who} has no kernel for it"
 
 
 def _is_sound(table: KernelTable, key: Key, matched: NDArray[np.int64], offsets: Sequence[Offset]) -> Mask:

@@ -6,7 +6,7 @@ matching -> clocks -> transfers -> what calibration says of such sizes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, groupby
 
@@ -39,11 +39,14 @@ class Exchange:
     __repr__ = brief
 
     @cached_property
+    def begun_ns(self) -> dict[int, int]:
+        """Return each rank's earliest event on the common clock."""
+        return began(self.run, self.clocks)
+
+    @cached_property
     def origin_ns(self) -> int:
         """Return the run's earliest event on the common clock."""
-        ranks = np.array([summary.rank for summary in self.run.ranks])
-        earliest = np.array([measured.earliest_ns for measured in self.run.measured])
-        return int((earliest - self.clocks.shift_ns(ranks)).min())
+        return min(self.begun_ns.values())
 
     @cached_property
     def order(self) -> Int64:
@@ -100,7 +103,14 @@ class Exchange:
     @cached_property
     def is_resolved(self) -> Mask:
         """Whether what each row of the table takes after its waiting is transfer, rather than unresolved."""
-        return is_resolved(self.matching)
+        return is_resolved(self.matching, self.transfers)
+
+    @cached_property
+    def _profiled_since(self) -> Int64:
+        """Return for each row of the table when all its members' profiles had begun, at its start at the earliest."""
+        begun = self.matching.table.start_ns.copy()
+        begun[self.matching.instances.members] += self.transfers.unprofiled_ns
+        return begun
 
     def rows_of(self, index: RankIndex, device: int) -> Int64:
         """Return the table rows that one device of a rank takes part in."""
@@ -120,15 +130,20 @@ class Exchange:
         return _divide_exposed(comm, *self._moved(rows)[1:])
 
     def _moved(self, rows: Int64) -> tuple[Int64, Int64, Int64, Mask]:
-        """Return what rows of the table do once they have waited: whose, since when, until when, if it is transfer.
+        """Return what rows of the table do but wait: whose, since when, until when, if it is transfer.
 
-        `whose` is a place among the rows. What was cut may go on when its instance has ended: that is unresolved.
+        `whose` is a place among the rows. What was cut may go on when its instance has ended, and what a member waited
+        before another's profile had begun is nobody's: both are unresolved.
         """
-        end_ns, until = self.matching.table.end_ns[rows], self._moving_until[rows]
-        beyond = np.flatnonzero(until < end_ns)
-        whose = np.r_[np.arange(len(rows)), beyond]
-        resolved = np.r_[self.is_resolved[rows], np.zeros(len(beyond), dtype=bool)]
-        return whose, np.r_[self._moving_since[rows], until[beyond]], np.r_[until, end_ns[beyond]], resolved
+        table = self.matching.table
+        start_ns, end_ns, until, profiled = (
+            column[rows] for column in (table.start_ns, table.end_ns, self._moving_until, self._profiled_since)
+        )
+        beyond, before = np.flatnonzero(until < end_ns), np.flatnonzero(profiled > start_ns)
+        whose = np.r_[np.arange(len(rows)), beyond, before]
+        resolved = np.r_[self.is_resolved[rows], np.zeros(len(beyond) + len(before), dtype=bool)]
+        since = np.r_[self._moving_since[rows], until[beyond], start_ns[before]]
+        return whose, since, np.r_[until, end_ns[beyond], profiled[before]], resolved
 
     @property
     def hosts_ahead(self) -> set[RankNumber]:
@@ -288,9 +303,23 @@ class ExposedParts(Columns):
     unmatched_comm_ns: Int64
 
 
+def began(run: RunSummary, clock: Clocks) -> dict[int, int]:
+    """Return each rank's earliest event on the common clock."""
+    return {number: measured.earliest_ns - clock.shift_of(number) for _, number, measured in run.numbered()}
+
+
 def exchange(run: RunSummary, calibration: Calibration | None = None) -> Exchange:
     """Match and measure the communication of a run; `calibration` says what its links can do."""
     matching = match_run(run)
     clock = clocks(run, matching)
-    transferred = transfers(matching, clock)
-    return Exchange(run, calibration, matching, clock, transferred, peaks(matching, transferred, calibration))
+    transferred = transfers(matching, clock, began(run, clock))
+    found = Exchange(run, calibration, matching, clock, transferred, peaks(matching, transferred, calibration))
+    return replace(found, transfers=_within(transferred, found.limit_gbps, found.world_size))
+
+
+def _within(transferred: Transfers, limit_gbps: float | None, world_size: int) -> Transfers:
+    """Leave out bandwidths above the link's own rate: no link gave them. A part of the run may have other links."""
+    of_all = transferred.group_size == world_size
+    too_much = of_all & (transferred.busbw_gbps > (np.inf if limit_gbps is None else limit_gbps))
+    algbw_gbps, busbw_gbps = (np.where(too_much, np.nan, of) for of in (transferred.algbw_gbps, transferred.busbw_gbps))
+    return replace(transferred, algbw_gbps=algbw_gbps, busbw_gbps=busbw_gbps)

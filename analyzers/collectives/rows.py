@@ -16,6 +16,7 @@ from analyzers.collectives.warnings import OTHERS_LACK_IT
 from analyzers.rank import Purpose, device_labels
 from analyzers.ranks import RankNumber
 from analyzers.trace import Collective
+from analyzers.units import count, us
 
 
 def clock_row(exchange: Exchange) -> ClockRow:
@@ -63,8 +64,21 @@ def collective_rows(exchange: Exchange, bucket_of: Mapping[int, int]) -> list[Co
         busbw_gbps=busbw_gbps,
         utilization_at_size=busbw_gbps / exchange.peak_gbps[order],
         utilization_of_link=busbw_gbps / limit_gbps,
+        why=[_unresolved_because(exchange, number) for number in order.tolist()],
         members=members,
     )
+
+
+def _unresolved_because(exchange: Exchange, number: int) -> str | None:
+    """Return why time of an instance is unresolved, None where none is."""
+    instances, measured = exchange.matching.instances, exchange.transfers
+    if measured.apart_ns[number]:
+        return f"the ends of its members lie {us(int(measured.apart_ns[number]))} apart on one clock"
+    if instances.partial[number]:
+        key = exchange.matching.table.groups[instances.group[number]]
+        return f"{key.size - len(key.members)} of its {count(key.size, 'member')} are not in the run"
+    unprofiled_ns = int(measured.unprofiled_ns[instances.first[number] : instances.first[number + 1]].max())
+    return f"a member waited {us(unprofiled_ns)} before another's profile began" if unprofiled_ns else None
 
 
 def _build_members(exchange: Exchange) -> list[list[MemberRow]]:
@@ -205,6 +219,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     busbw_gbps: float | None
     utilization_at_size: float | None
     utilization_of_link: float | None
+    why: str | None
     members: list[MemberRow]
 
     @property

@@ -87,8 +87,9 @@ def waiting(matching: Matching, transfers: Transfers, ahead: Collection[int] = (
     keys = np.stack([table.rank, table.device, table.window])
     alike = distinct(*keys)
     cells, cell = alike.lines, alike.index
-    wait = np.maximum(transfers.wait_ns, 0)
-    charge = _apart(table.start_ns[rows], wait, cell[rows])
+    # Until another's profile began nobody is known to have waited for anybody.
+    wait = np.maximum(transfers.wait_ns, 0) - transfers.unprofiled_ns
+    charge = _apart(table.start_ns[rows] + transfers.unprofiled_ns, wait, cell[rows])
     waited = np.zeros(cells.shape[1], dtype=np.int64)
     np.add.at(waited, cell[rows], charge)
     caused = np.zeros((len(Reason), cells.shape[1]), dtype=np.int64)

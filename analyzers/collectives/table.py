@@ -59,6 +59,8 @@ class KernelTable(Columns):
     busy_ns: Int64
     launched_ns: Int64
     input_ns: Int64
+    lost_before: Int64  # launches of kernels on this rank before the row's own that left no event
+    lost_after: Int64
 
     @cached_property
     def synchronizes(self) -> Mask:
@@ -94,6 +96,7 @@ class KernelTable(Columns):
 _TAKEN_OVER = (
     *("correlation", "step", "window", "sequence", "kind", "peer", "nbytes", "purpose", "strategy"),
     *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
+    *("lost_before", "lost_after"),
 )
 
 

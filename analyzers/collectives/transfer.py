@@ -5,11 +5,13 @@
     rank 2   .....ttt.     be shorter
 
 Elsewhere the shortest member, which waits least, shows the transfer: no clock is needed. In one-way kinds a member may
-leave before all have come, so that a wait is at most what a member takes longer than the shortest.
+leave before all have come, so that a wait is at most what a member takes longer than the shortest. The root of a gather
+or a scatter takes part in every message: its kernel shows the transfer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,52 +22,73 @@ from analyzers.collectives.clocks import Clocks
 from analyzers.collectives.matching import Matching
 from analyzers.trace import KINDS, Collective, bus_factor, itemsize, plausible_count
 
+# Ends of one synchronizing collective, on one clock, lie no farther apart; else nothing tells what its members did.
+MOST_APART_NS = 1_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
     """Transfer, size and bandwidth for each instance, waiting and times for each of the instances' members.
 
-    `transfer_ns` is at least 0; `bound` says that it is an upper bound or an estimate: one-way kinds, and instances
-    some of whose members are not in the run. `nbytes` is -1 and `algbw_gbps`, `busbw_gbps` are NaN where unknown.
+    `transfer_ns` is -1 where ends on one clock lie too far apart, by `apart_ns`, 0 elsewhere. `bound` says that it is
+    an upper bound or an estimate: one-way kinds, and instances some of whose members are not in the run. `nbytes` is -1
+    and `algbw_gbps`, `busbw_gbps` are NaN where unknown.
 
-    For each member: `wait_ns`, -1 for a lone member of a partial instance; `waits_for`, the entry of the member whose
-    arrival ended the wait (its own where it did not wait); `start_ns`, `end_ns` on the common clock.
+    For each member: `wait_ns`, -1 for a lone member of a partial instance, and without a transfer; `unprofiled_ns`,
+    what of it was before another member's profile began; `waits_for`, the entry of the member whose arrival ended the
+    wait (its own where it did not wait); `start_ns`, `end_ns` on the common clock.
     """
 
     transfer_ns: Int64
     bound: Mask
+    apart_ns: Int64
     nbytes: Int64
     group_size: Int64
     algbw_gbps: NDArray[np.float64]
     busbw_gbps: NDArray[np.float64]
     wait_ns: Int64
+    unprofiled_ns: Int64
     waits_for: Int64
     start_ns: Int64
     end_ns: Int64
 
 
-def transfers(matching: Matching, clock: Clocks) -> Transfers:
-    """Measure waiting, transfer and bandwidth for every instance, as docs/measuring.md defines them."""
+def transfers(matching: Matching, clock: Clocks, began_ns: Mapping[int, int]) -> Transfers:
+    """Measure waiting, transfer and bandwidth for every instance, as docs/measuring.md defines them.
+
+    `began_ns` is when each rank's profile begins on the common clock.
+    """
     instances, table = matching.instances, matching.table
-    rows = instances.members
+    rows, number, first = instances.members, instances.of_member, instances.first
     shift = clock.shift_ns(table.rank[rows])
     start, end = table.start_ns[rows] - shift, table.ended_ns[rows] - shift
     end = _ends(start, end, table.cut[rows], instances.first)
     one_way = ~matching.synchronizes
-    shared = clock.are_shared(matching, _fold_members(np.minimum, end - start, instances.first))
-    wait, waits_for, transfer = divide(start, end, instances.first, shared, one_way)
-    lone = instances.partial & (np.diff(instances.first) == 1)
+    shared = clock.are_shared(matching, _fold_members(np.minimum, end - start, first))
+    wait, waits_for, transfer = divide(start, end, first, shared, one_way)
+    _by_roots(matching, end - start, shared, wait, transfer)
+    last_ns, first_ns = _fold_members(np.maximum, end, first), _fold_members(np.minimum, end, first)
+    apart = np.where(shared & ~one_way, last_ns - first_ns, 0)
+    apart[apart <= MOST_APART_NS] = 0
+    lone = instances.partial & (np.diff(first) == 1)
+    wait = np.where((lone | (apart > 0))[number], UNKNOWN, wait)
+    transfer = np.where(apart > 0, UNKNOWN, transfer)
+    begun = np.array([began_ns[rank] for rank in table.rank[rows].tolist()], dtype=np.int64)
+    unprofiled = np.clip(_fold_members(np.maximum, begun, first)[number] - start, 0, np.maximum(wait, 0))
+    unprofiled[~clock.are_comparable(matching)[number]] = 0
     nbytes, factor, size = _find_sizes(matching)
     measurable = (transfer > 0) & (nbytes >= 0) & ~instances.partial
     algbw = np.divide(nbytes, transfer, out=np.full(len(transfer), np.nan), where=measurable)
     return Transfers(
         transfer_ns=transfer,
         bound=one_way | instances.partial,
+        apart_ns=apart,
         nbytes=nbytes,
         group_size=size,
         algbw_gbps=algbw,
         busbw_gbps=algbw * factor,
-        wait_ns=np.where(lone[instances.of_member], UNKNOWN, wait),
+        wait_ns=wait,
+        unprofiled_ns=unprofiled,
         waits_for=waits_for,
         start_ns=start,
         end_ns=end,
@@ -79,6 +102,23 @@ def _ends(start: Int64, end: Int64, cut: Mask, first: Int64) -> Int64:
     number = np.repeat(np.arange(len(first) - 1), np.diff(first))
     others = _fold_members(np.maximum, np.where(cut, np.iinfo(np.int64).min, end), first)[number]
     return np.where(cut & (others > start), others, end)
+
+
+def _by_roots(matching: Matching, dur: Int64, shared: Mask, wait: Int64, transfer: Int64) -> None:
+    """Let the root of each gather and scatter say its transfer, elsewhere by its whole kernel.
+
+    Where no call says who the root is, it is the member that is left with most.
+    """
+    instances = matching.instances
+    for number in np.flatnonzero(np.isin(instances.kind, (Collective.GATHER, Collective.SCATTER))).tolist():
+        entries = np.arange(instances.first[number], instances.first[number + 1])
+        left = dur[entries] - (wait[entries] if shared[number] else 0)
+        call = instances.call[number]
+        is_root = np.isin(matching.table.rank[instances.members[entries]], call.root if call is not None else ())
+        root = int((is_root if is_root.any() else left).argmax())
+        transfer[number] = left[root]
+        if not shared[number]:
+            wait[entries[root]] = 0
 
 
 def divide(start: Int64, end: Int64, first: Int64, shared: Mask, one_way: Mask) -> tuple[Int64, Int64, Int64]:
@@ -176,10 +216,10 @@ def moving_until(matching: Matching, measured: Transfers) -> Int64:
     return np.minimum(until, table.end_ns)
 
 
-def is_resolved(matching: Matching) -> Mask:
+def is_resolved(matching: Matching, measured: Transfers) -> Mask:
     """Whether what a table row takes after its waiting is transfer, rather than unresolved.
 
-    So it is for members of complete instances, and for copies between devices, which wait for nobody.
+    So it is for members of complete instances with a transfer, and for copies between devices, which wait for nobody.
     """
-    complete = ~matching.instances.partial
-    return values_at(complete, matching.instance, False) | matching.table.is_copy
+    resolved = ~matching.instances.partial & (measured.transfer_ns >= 0)
+    return values_at(resolved, matching.instance, False) | matching.table.is_copy

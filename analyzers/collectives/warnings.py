@@ -11,7 +11,7 @@ from analyzers.collectives.measured import Exchange
 from analyzers.notices import Code, Notice
 from analyzers.rank import Purpose
 from analyzers.trace import Collective, library_kernel, may_only_post
-from analyzers.units import ms, percent
+from analyzers.units import duration, ms, percent
 
 # From this share of communication on, what is in no instance is worth a warning.
 MUCH_UNMATCHED = 0.005
@@ -25,6 +25,8 @@ def exchange_warnings(exchange: Exchange) -> list[Notice]:
         *_numbering_warnings(exchange),
         *_unknown_clock_warnings(exchange),
         *_partial_warnings(exchange),
+        *_apart_warnings(exchange),
+        *_profile_notes(exchange),
         *_unmatched_warnings(exchange),
         *_posting_warnings(exchange),
         *_size_warnings(exchange),
@@ -89,6 +91,33 @@ def _partial_warnings(exchange: Exchange) -> list[Notice]:
     return [Notice(Code.MEMBERS_MISSING, message)]
 
 
+def _apart_warnings(exchange: Exchange) -> list[Notice]:
+    """Count collectives whose ends do not agree on one clock."""
+    apart_ns = exchange.transfers.apart_ns
+    if not apart_ns.any():
+        return []
+    message = (
+        f"{int((apart_ns > 0).sum())} of {len(apart_ns)} collectives end up to {duration(int(apart_ns.max()))} apart "
+        "on one clock: their time counts as unresolved"
+    )
+    return [Notice(Code.ENDS_LIE_APART, message)]
+
+
+def _profile_notes(exchange: Exchange) -> list[Notice]:
+    """Name the rank for whose profile others waited longest before it began."""
+    waited_ns, instances = exchange.transfers.unprofiled_ns, exchange.matching.instances
+    if not waited_ns.any():
+        return []
+    longest = int(instances.of_member[waited_ns.argmax()])
+    rows = instances.members[instances.first[longest] : instances.first[longest + 1]]
+    last = max(set(exchange.matching.table.rank[rows].tolist()), key=exchange.begun_ns.__getitem__)
+    message = (
+        f"rank {last}'s profile began while others already waited, {duration(int(waited_ns.max()))} before it: "
+        "that is the profile's start, nobody's fault, and counts as unresolved"
+    )
+    return [Notice(Code.PROFILES_BEGIN_APART, message)]
+
+
 def _unmatched_warnings(exchange: Exchange) -> list[Notice]:
     share = exchange.unmatched_share or 0.0
     rows = np.flatnonzero(exchange.matching.instance < 0)
@@ -124,7 +153,12 @@ def _size_warnings(exchange: Exchange) -> list[Notice]:
     with_bytes = exchange.matching.instances.kind != Collective.BARRIER
     sizeless = (exchange.transfers.nbytes < 0) & with_bytes
     timeless = (exchange.transfers.transfer_ns == 0) & with_bytes & ~sizeless
-    reasons = {"no trace gives their bytes": sizeless, "their transfer takes 0 ns": timeless}
+    measured = (exchange.transfers.transfer_ns > 0) & with_bytes & ~sizeless & ~exchange.matching.instances.partial
+    reasons = {
+        "no trace gives their bytes": sizeless,
+        "their transfer takes 0 ns": timeless,
+        "it would be above the link's own rate": measured & np.isnan(exchange.transfers.algbw_gbps),
+    }
     return [
         Notice(Code.BANDWIDTH_IS_NULL, f"{int(which.sum())} of {len(which)} collectives have no bandwidth: {reason}")
         for reason, which in reasons.items()

@@ -237,7 +237,7 @@ def next_delay_ns(exchanged: Exchange) -> float:
         for first, measured in zip(exchanged.first_row, exchanged.run.measured, strict=True)
     ]
     behind = [queued(measured.communication, measured.reductions) for measured in exchanged.run.measured]
-    everywhere = np.ones(len(matching.instances) + 1, dtype=bool)
+    everywhere = np.r_[transfer_ns >= 0, True]
     np.logical_and.at(
         everywhere, np.concatenate([matching.instance[rank_rows] for rank_rows in rows]), np.concatenate(behind)
     )

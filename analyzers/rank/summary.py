@@ -102,6 +102,7 @@ class Measured:
     """
 
     earliest_ns: int
+    latest_ns: int
     windows: Breakdown
     idle: Idle
     fetching: Fetching
@@ -307,8 +308,10 @@ def _measure(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes:
     reduced, gradients = reductions(trace, attributed, comm)
     costs = cost(trace, devices, attributed, windows, gradients)
     by_operator = launched(trace, devices, attributed)
+    is_own = trace.timed.category != Category.OVERHEAD
     return Measured(
-        earliest_ns=int(trace.timed.start_ns[trace.timed.category != Category.OVERHEAD].min()),
+        earliest_ns=int(trace.timed.start_ns[is_own].min()),
+        latest_ns=int(trace.timed.end_ns[is_own].max()),
         windows=windows,
         idle=idle,
         fetching=_find_fetching(trace, windows, idle),

@@ -31,6 +31,7 @@ from analyzers.run.controls import (
     control,
 )
 from analyzers.run.device_states import device_notices, find_slowed
+from analyzers.run.health import launches_without_kernels
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, catch_errors, gather, hosts, load, world_size

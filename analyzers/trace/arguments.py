@@ -66,6 +66,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     sequence: Any = msgspec.field(default=UNKNOWN, name="Seq")
     source: Any = msgspec.field(default=UNKNOWN, name="Src Rank")
     target: Any = msgspec.field(default=UNKNOWN, name="Dst Rank")
+    root: Any = msgspec.field(default=UNKNOWN, name="Rank")  # of collectives without a root the caller itself
     split_in: Any = msgspec.field(default="", name="In split size")
     split_out: Any = msgspec.field(default="", name="Out split size")
     forward: Number = msgspec.field(default=UNKNOWN, name="Sequence number")
@@ -86,6 +87,8 @@ class TypedArgs(Args, gc=False, frozen=True):
 
 
 NO_ARGS = Args()
+# Calls whose root takes part in every message.
+_ROOTED = ("gather", "scatter")
 _TEXTS = ("dims", "types", "concrete", "grid", "block")
 _KEPT_AS_TEXT = ("Input Dims", "Input type", "Concrete Inputs", "grid", "block")
 
@@ -108,7 +111,8 @@ def call_collectives(names: Iterable[str]) -> bool:
 
 def call_key(args: Args) -> Hashable:
     """Return what tells different calls apart, without `Seq`; as text, since any value may have any type."""
-    numbers_said = (args.elements_in, args.elements_out, args.group_size, args.source, args.target)
+    root = args.root if args.collective in _ROOTED else UNKNOWN
+    numbers_said = (args.elements_in, args.elements_out, args.group_size, args.source, args.target, root)
     texts = (args.collective, args.dtype, args.group_name, args.group_ranks, args.split_in, args.split_out)
     return tuple(map(str, (*texts, *numbers_said)))
 
@@ -132,6 +136,7 @@ def call_of(args: Args) -> Call | None:
         received_from=_find_peer(args.source, group) if kind == Kind.SEND_RECV else (),
         split_in=numbers(args.split_in),
         split_out=numbers(args.split_out),
+        root=_find_peer(args.root, group) if args.collective in _ROOTED else (),
     )
 
 
@@ -148,13 +153,11 @@ def _parse_group(args: Args) -> Group | None:
 
 
 def _find_peer(written: Any, group: Group | None) -> tuple[int, ...]:
-    """The other rank of a message, said by its place in the group, as a rank of the run."""
+    """The other rank of a message, or a root, said by its place in the group, as a rank of the run."""
     index = whole(written)
     if index < 0:
         return ()
-    if group is None or group.ranks is None:
-        return (index,)
-    return (group.ranks[index],) if index < len(group.ranks) else ()
+    return (index,) if group is None else group.rank_at(index)
 
 
 def inputs_of(dims: bytes, types: bytes, concrete: bytes = b"") -> Inputs:

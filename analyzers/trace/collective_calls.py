@@ -98,6 +98,10 @@ class Group:
     ranks: tuple[int, ...] | None
     description: str = field(default="", compare=False)
 
+    def rank_at(self, place: int) -> tuple[int, ...]:
+        """Return the rank at a place in the group, the place itself where ranks are not known; empty for none."""
+        return (place,) if self.ranks is None else self.ranks[place : place + 1]
+
 
 def is_description(text: str) -> bool:
     """Whether a process group's description tells of it: the default group's, and new_group's own, do not."""
@@ -108,8 +112,8 @@ def is_description(text: str) -> bool:
 class Call:
     """One collective as a rank called it. Elements are -1, peers None, splits empty where nothing is said.
 
-    `sent_to` and `received_from` are ranks of the run, for messages alone. `is_part`: elements are those of one rank's
-    part, and all members' together count.
+    `sent_to` and `received_from` are ranks of the run, for messages alone; `root` is one, for gather and scatter where
+    it is said. `is_part`: elements are those of one rank's part, and all members' together count.
     """
 
     kind: Collective
@@ -122,6 +126,7 @@ class Call:
     split_in: tuple[int, ...] = ()
     split_out: tuple[int, ...] = ()
     is_part: bool = False
+    root: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:

@@ -91,18 +91,18 @@ def test_between_two_sizes_a_peak_is_interpolated():
 
 
 def test_utilization_is_never_clamped():
-    links = calibrated(("all_reduce", 2, 4000, 4000), links=CalibratedLinks(transport="P2P", limit_gbps=10.0))
+    links = calibrated(("all_reduce", 2, 4000, 4000), links=CalibratedLinks(transport="P2P", limit_gbps=4000.0))
     found = report(meet("aa", "aa"), links)
-    # 4000 bytes in 2 ns where calibration got 1 GB/s of a link of 10.
+    # 4000 bytes in 2 ns where calibration got 1 GB/s.
     assert found.collectives[0].utilization_at_size == pytest.approx(2000)
-    assert found.collectives[0].utilization_of_link == pytest.approx(200)
+    assert found.collectives[0].utilization_of_link == pytest.approx(0.5)
     assert found.summary.communication[0].utilization_at_size == pytest.approx(2000)
 
 
 @pytest.mark.parametrize(
     ("links", "known"),
     [
-        (CalibratedLinks(transport="P2P/CUMEM", limit_gbps=400.0), True),
+        (CalibratedLinks(transport="P2P/CUMEM", limit_gbps=4000.0), True),
         (CalibratedLinks(transport=None, limit_gbps=400.0), False),
         (CalibratedLinks(transport="P2P/CUMEM", limit_gbps=None), False),
         (None, False),
@@ -116,7 +116,7 @@ def test_utilization_of_the_link_needs_a_known_transport_and_rate(links, known):
 
 
 def test_links_over_another_transport_are_said_and_have_no_limit_here():
-    file = calibrated(("all_reduce", 2, 4000, 8), links=CalibratedLinks(transport="SHM/direct", limit_gbps=63.0))
+    file = calibrated(("all_reduce", 2, 4000, 8), links=CalibratedLinks(transport="SHM/direct", limit_gbps=6300.0))
     for own, other in (("P2P/CUMEM", True), ("SHM/CUMEM", False), (None, False)):
         found = report(replace(meet("aa", "aa"), manifest=Manifest(world_size=2, transport=own)), file)
         assert (found.collectives[0].utilization_of_link is None) == other
@@ -124,15 +124,30 @@ def test_links_over_another_transport_are_said_and_have_no_limit_here():
             any(f"calibrated over SHM/direct, and this run went over {own}" in str(w) for w in found.run.notices)
             == other
         )
-        assert (found.run.links.transport, found.run.links.limit_gbps) == (own or "SHM/direct", None if other else 63.0)
+        assert (found.run.links.transport, found.run.links.limit_gbps) == (
+            own or "SHM/direct",
+            None if other else 6300.0,
+        )
 
 
 def test_a_part_of_the_run_may_have_other_links():
     calls = {"a": called(Collective.ALL_REDUCE, 1000, (0, 1)), "b": called(Collective.ALL_REDUCE, 1000, (0, 1, 2))}
-    links = calibrated(("all_reduce", 2, 4000, 8), links=CalibratedLinks(transport="P2P", limit_gbps=400.0))
+    links = calibrated(("all_reduce", 2, 4000, 8), links=CalibratedLinks(transport="P2P", limit_gbps=4000.0))
     pair, whole = report(meet("aa.bb", "aa.bb", "...bb", calls=calls), links).collectives
     assert pair.utilization_of_link is None
     assert whole.utilization_of_link is not None
+
+
+@pytest.mark.parametrize(("limit_gbps", "known"), [(2000.0, True), (1999.0, False)])
+def test_a_bandwidth_above_the_links_own_rate_is_none(limit_gbps, known):
+    links = calibrated(("all_reduce", 2, 4000, 8), links=CalibratedLinks(transport="P2P", limit_gbps=limit_gbps))
+    found = report(meet("aa", "aa"), links)
+    assert found.collectives[0].transfer_ns == 2
+    assert (found.collectives[0].busbw_gbps, found.collectives[0].algbw_gbps) == (
+        (2000, 2000) if known else (None, None)
+    )
+    told = [note for note in found.run.notices if "above the link's own rate" in note.text]
+    assert bool(told) is not known
 
 
 def test_without_a_calibration_utilization_is_null_and_said_so():

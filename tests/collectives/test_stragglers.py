@@ -4,6 +4,7 @@ import pytest
 
 from analyzers.collectives.clocks import clocks
 from analyzers.collectives.matching import match_run
+from analyzers.collectives.measured import began
 from analyzers.collectives.stragglers import Reason, waiting
 from analyzers.collectives.transfer import transfers
 from analyzers.reporting.build import report
@@ -14,7 +15,8 @@ from tests.support.drawing import called, meet
 def waits(*comm, ahead=(), **more):
     run = meet(*comm, **more)
     matching = match_run(run)
-    return waiting(matching, transfers(matching, clocks(run, matching)), ahead)
+    clock = clocks(run, matching)
+    return waiting(matching, transfers(matching, clock, began(run, clock)), ahead)
 
 
 def caused(found, rank):

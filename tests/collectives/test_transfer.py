@@ -8,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.collectives.transfer import divide
-from analyzers.rank.summary import summary_of
+from analyzers.rank.summary import summarize, summary_of
 from analyzers.reporting.build import report
 from analyzers.run.loading import Run
 from analyzers.trace.collective_calls import Call, Collective, Group
 from analyzers.trace.header import Header
+from tests.support import damage
 from tests.support.drawing import called, draw, meet
+from tests.support.physics import Collective as Reduction
+from tests.support.physics import Compute
+from tests.support.synthetic_runs import World, build
 
 # A synchronizing collective at the beginning, from which clocks are known.
 SYNC = called(Collective.ALL_REDUCE, 7, (0, 1))
@@ -89,11 +93,31 @@ def test_in_one_way_kinds_a_wait_is_at_most_what_a_member_takes_longer_than_the_
     assert waits(found) == [2, 0]
 
 
-@pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE", "GATHER", "SCATTER"])
+@pytest.mark.parametrize("kind", ["BROADCAST", "REDUCE"])
 def test_without_a_common_clock_the_shortest_member_is_an_estimate_of_one_way_kinds_too(kind):
     found = of_two(Collective[kind], "..aaaa......", "......aaaaaa", hosts=["here", "there"])
     assert (found.transfer_ns, found.bound) == (4, True)
     assert waits(found) == [0, 2]
+
+
+@pytest.mark.parametrize("kind", ["GATHER", "SCATTER"])
+@pytest.mark.parametrize(
+    ("root", "hosts", "transfer_ns", "told"),
+    [
+        # rank 0   wwTTTTTTTT     a sender's kernel is as long as its own message, which takes less
+        (0, HERE[:2], 8, [2, 0]),
+        (1, HERE[:2], 3, [2, 0]),
+        (0, ["here", "there"], 10, [0, 0]),
+        (1, ["here", "there"], 3, [7, 0]),
+        (None, HERE[:2], 8, [2, 0]),  # nobody says who it is
+        (None, ["here", "there"], 10, [0, 0]),
+    ],
+)
+def test_the_root_of_a_gather_and_a_scatter_shows_the_transfer(kind, root, hosts, transfer_ns, told):
+    call = replace(called(Collective[kind], 1000, (0, 1)), root=() if root is None else (root,))
+    (found,) = rows("aaaaaaaaaa..", "..aaa.......", calls={"a": call}, hosts=hosts)
+    assert (found.transfer_ns, found.bound) == (transfer_ns, True)
+    assert waits(found) == told
 
 
 def test_an_all_to_all_in_which_some_pair_sends_nothing_one_way_is_one_way():
@@ -235,6 +259,49 @@ def test_an_unknown_dtype_leaves_the_size_null(dtype):
     assert row.transfer_ns == 2
     assert row.bytes is row.busbw_gbps is None
     assert any("no bandwidth" in str(note) for note in found.run.notes)
+
+
+# Ends far apart, and profiles that begin late: neither is waiting.
+
+
+@pytest.mark.parametrize("longer_us", [900, 2500])
+def test_members_whose_ends_lie_a_millisecond_apart_on_one_clock_are_one_instance_of_unknown_times(tmp_path, longer_us):
+    program = (Compute(5000), Reduction("all_reduce", 1 << 20, waited=True))
+    made = build(World(ranks=2, program=program, jitter=0.0, lead_us=0, hosts=("h", "h")))
+    kernel = [event for event in made.documents[1]["traceEvents"] if damage.is_nccl(event)][1]
+    kernel["dur"] += longer_us
+    run = summarize(damage.write_run(tmp_path, made.documents))
+    found = report(run)
+    assert not found.unmatched
+    before, row, after = found.collectives
+    assert before.transfer_ns == after.transfer_ns
+    if longer_us < 1000:
+        assert row.transfer_ns is not None
+        assert row.why is None
+        return
+    assert (row.transfer_ns, row.busbw_gbps) == (None, None)
+    assert [member.wait_ns for member in row.members] == [None, None]
+    assert row.why == "the ends of its members lie 2,500 us apart on one clock"
+    windows = [window for window in found.windows if window.step == row.step]
+    assert len(windows) == 2
+    assert all(one.exposed_unresolved_ns == one.exposed_comm_ns > 0 for one in windows)
+    assert any(note.code == "ends_lie_apart" for note in found.run.notices)
+
+
+def test_what_a_member_waited_before_anothers_profile_began_is_unresolved_and_nobodys_fault():
+    calls = {"a": called(Collective.ALL_REDUCE, 1000, (0, 1))}
+    header = Header(distributed={"world_size": 2}, host_name="here")
+    #  rank 0   uuuuuwwwtttt    rank 1's first row is at 5
+    early = draw(rank=0, device=0, comm="aaaaaaaaaaaa", step="0" * 12, calls=calls, header=header)
+    late = draw(rank=1, device=1, comm="........aaaa", step=".....0000000", calls=calls, header=header)
+    run = summary_of(Run("drawn", None, (early, late)))
+    assert window(run, 0) == (3, 4, 5)
+    found = report(run)
+    assert [member.wait_ns for member in found.collectives[0].members] == [8, 0]
+    assert found.collectives[0].why == "a member waited 0.005 us before another's profile began"
+    assert [(row.waited_ns, row.caused_ns) for row in found.waiting] == [(3, 0), (0, 3)]
+    (note,) = [note for note in found.run.notices if note.code == "profiles_begin_apart"]
+    assert "rank 1's profile began" in note.text
 
 
 # Windows: waiting, transfer and unresolved add up to exposed communication.

@@ -308,7 +308,7 @@ def collective(step: int | None, nbytes: int, transfer_ns: int | None, **more) -
     busbw = None if transfer_ns is None else 1.5 * nbytes / transfer_ns
     known = {"group": [0, 1, 2, 3], "group_name": "0", "group_size": 4, "dtype": "Float", "bucket": None}
     known |= {"index": 0, "kind": "all_reduce", "bound": False, "partial": False, "algbw_gbps": None, "members": []}
-    known |= {"purpose": "gradients", "utilization_at_size": 0.5, "utilization_of_link": None}
+    known |= {"purpose": "gradients", "utilization_at_size": 0.5, "utilization_of_link": None, "why": None}
     return CollectiveRow(
         **known | {"step": step, "bytes": nbytes, "transfer_ns": transfer_ns, "busbw_gbps": busbw} | more
     )

@@ -46,12 +46,12 @@ WINDOW_KEYS = {
 }  # fmt: skip
 COLLECTIVE_KEYS = {
     "index", "kind", "group", "group_size", "dtype", "bytes", "purpose", "step", "bucket", "transfer_ns", "bound",
-    "partial", "algbw_gbps", "busbw_gbps", "utilization_at_size", "utilization_of_link", "members",
+    "partial", "algbw_gbps", "busbw_gbps", "utilization_at_size", "utilization_of_link", "why", "members",
 }  # fmt: skip
 MEMBER_KEYS = {"rank", "device", "start_ns", "dur_ns", "wait_ns", "exposed_ns"}
 UNMATCHED_KEYS = {"rank", "device", "kind", "name", "start_ns", "dur_ns", "why"}
 LINKS = Calibration(
-    links=CalibratedLinks(["NVIDIA H200"], "nccl", "P2P/CUMEM", 450.0, "NVML"),
+    links=CalibratedLinks(["NVIDIA H200"], "nccl", "P2P/CUMEM", 4500.0, "NVML"),
     rows=[calibration_row("all_reduce", 2, None, 4000, 10)],
 )
 
@@ -99,10 +99,10 @@ def test_json_of_communication_has_every_key_of_the_contract():
 
 def test_json_has_nulls_where_and_only_where_nothing_is_known():
     (known,) = collectives("aaaa", "..aa")["collectives"]
-    assert {key for key, value in known.items() if value is None} == {"bucket"}
+    assert {key for key, value in known.items() if value is None} == {"bucket", "why"}
     (row,) = collectives("aaaa", "..aa", links=None)["collectives"]
     assert {key for key, value in row.items() if value is None} == {
-        *("bucket", "utilization_at_size", "utilization_of_link")
+        *("bucket", "utilization_at_size", "utilization_of_link", "why")
     }
     (barrier,) = collectives("aaaa", "..aa", kind=Collective.BARRIER)["collectives"]
     assert (barrier["bytes"], barrier["busbw_gbps"], barrier["transfer_ns"]) == (None, None, 2)
@@ -305,9 +305,9 @@ def test_text_shows_every_collective():
     # fmt: off
     assert rows == [
         ["0", "3", "all_reduce", "0,1", "other", "4", "kB", "0.000", "0.000", "-", "0.000", "2,000.0", "500.0", "%",
-         "444.4", "%"],
+         "44.4", "%"],
         ["1", "4", "all_reduce", "0,1", "other", "4", "kB", "0.000", "0.000", "-", "0.000", "1,333.3", "333.3", "%",
-         "296.3", "%"],
+         "29.6", "%"],
     ]
     # fmt: on
 

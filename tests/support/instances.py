@@ -83,12 +83,21 @@ def collectives(documents: Sequence[Document], clock: Clock) -> dict[frozenset[P
     """Every instance whose kernels carry metadata."""
     kernels = {member: event for document in documents for member, event in _kernels(document)}
     bases = {perturb.rank_of(document): int(document.get("baseTimeNanoseconds", 0)) for document in documents}
+    roots = {perturb.rank_of(document): _roots(document) for document in documents}
     found = {}
     for together in oracle(documents):
         events = {_place(member, kernels[member], bases): kernels[member] for member in together}
         if all("Collective name" in event["args"] for event in events.values()):
-            found[frozenset(events)] = _expected(events, clock)
+            told = [roots[place[0]].get(event["args"].get("External id")) for place, event in events.items()]
+            found[frozenset(events)] = _expected(events, clock, next(filter(None, told), None))
     return found
+
+
+def _roots(document: Document) -> dict[Any, int]:
+    """The root of each gather and scatter, one higher than its place in the group, by its operator's id."""
+    operators = (event for event in document["traceEvents"] if event.get("name") == "record_param_comms")
+    said = (event["args"] for event in operators if event["args"].get("Collective name") in ("gather", "scatter"))
+    return {args.get("External id"): args["Rank"] + 1 for args in said if "Rank" in args}
 
 
 def _kernels(document: Document) -> Iterable[tuple[Member, Event]]:
@@ -100,7 +109,7 @@ def _place(member: Member, event: Event, bases: dict[int, int]) -> Place:
     return *member[:2], bases[member[0]] + perturb.start_ns(event)
 
 
-def _expected(events: dict[Place, Event], clock: Clock) -> Expected:
+def _expected(events: dict[Place, Event], clock: Clock, root: int | None) -> Expected:
     said = {place: event["args"] for place, event in events.items()}
     one = next(iter(said.values()))
     name = one["Collective name"]
@@ -109,10 +118,24 @@ def _expected(events: dict[Place, Event], clock: Clock) -> Expected:
     one_way = KINDS[name] in ONE_WAY or _leaves_a_pair_out(said, group)
     wait = _waits(duration, clock, one_way)
     transfer = max(duration[place] - wait[place] for place in duration)
+    if KINDS[name] in ("gather", "scatter"):
+        transfer = _by_root(duration, wait, clock, None if root is None else group[root - 1])
     nbytes, factor = _bytes(KINDS[name], said, group)
     algbw = Fraction(nbytes, transfer) if nbytes is not None and transfer else None
     busbw = algbw * factor if algbw is not None else None
     return Expected(KINDS[name], group, nbytes, transfer, one_way, wait, algbw, busbw)
+
+
+def _by_root(duration: dict[Place, int], wait: dict[Place, int], clock: Clock, root: int | None) -> int:
+    """What the root's kernel takes less its wait, all of it without a common clock; of none that is told the longest's.
+
+    It takes its wait away there, too.
+    """
+    is_shared = clock.is_shared((rank for rank, _, _ in duration), min(duration.values()))
+    left = {place: duration[place] - is_shared * wait[place] for place in sorted(duration)}
+    (place, *_) = [place for place in left if place[0] == root] or [max(left, key=left.__getitem__)]
+    wait[place] *= is_shared
+    return left[place]
 
 
 def _waits(duration: dict[Place, int], clock: Clock, one_way: bool) -> dict[Place, int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 from random import Random
 from typing import Any
 
@@ -34,6 +34,7 @@ class World:
     ranks: int = 4
     steps: int = 3
     program: tuple[Op, ...] = ()
+    programs: tuple[tuple[Op, ...], ...] = ()  # by step from the first on, where steps differ
     seed: int = 0
     first_step: int = 4
     warmup: int = 1  # steps before the profiler opens
@@ -195,13 +196,19 @@ def of_rank(values: tuple[Any, ...], rank: int) -> Any:
     return values[rank] if rank < len(values) else 0
 
 
+def of_step(world: World, step: int) -> tuple[Op, ...]:
+    """The program of a step."""
+    number = step - world.first_step
+    return world.programs[number] if 0 <= number < len(world.programs) else world.program
+
+
 def simulate(world: World) -> list[Machine]:
     """Run the program: every rank in the same order, so that no two wait for each other."""
     machines = [Machine(world, rank) for rank in range(world.ranks)]
     instances = count()
     for step in range(world.first_step - world.warmup, world.first_step + world.steps):
         begun = [machine.host_ns + machine.about(2_000) for machine in machines]
-        for op in world.program:
+        for op in of_step(world, step):
             if isinstance(op, Compute):
                 for machine in machines:
                     machine.compute(op, step)
@@ -285,7 +292,7 @@ def document(machine: Machine, kept: set[tuple[int, int]]) -> Document:
 def process_groups(world: World) -> list[dict[str, Any]]:
     """What `distributedInfo` says of the groups, each name once."""
     named = {"0": tuple(range(world.ranks))}
-    for op in world.program:
+    for op in (*world.program, *chain(*world.programs)):
         if isinstance(op, Collective) and op.kind != "send_recv":
             named |= {op.group(team): ranks for team, ranks in enumerate(op.teams) if op.group(team) not in named}
     return [{"pg_name": name, "pg_size": len(ranks), "ranks": list(ranks)} for name, ranks in named.items()]
@@ -315,6 +322,7 @@ def host_rows(machine: Machine, kernel: Kernel) -> Iterator[Event]:
     if isinstance(kernel.op, Collective) and known:
         around = call[0] - 15_000, call[1] + 1_000
         args = known | metadata(kernel, machine.world)
+        args |= {"Rank": kernel.op.root} if kernel.op.kind in ("gather", "scatter") else {}
         yield row(machine, "cpu_op", "record_param_comms", around, kernel.op.thread, args)
     how = ("cuda_driver", "cuLaunchKernelEx") if kernel.instance >= 0 else ("cuda_runtime", "cudaLaunchKernel")
     yield row(machine, *how, call, kernel.op.thread, known | {"correlation": kernel.correlation})

@@ -38,6 +38,7 @@ from analyzers.collectives.alignment.sequences import (
     Kernels,
     Offset,
     have_met,
+    in_turn,
     most_higher,
     renumber,
     steady_pairs,
@@ -230,11 +231,21 @@ def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[list[Offse
     chosen = np.flatnonzero(higher)
     raised = renumber(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen])
     by_shift: list[dict[tuple[int, int], Offset]] = [{} for _ in range(a.pairs)]
-    offsets_around = around(*raised, compatible, ns[chosen])
-    for pair, by, offset in zip(of_pair[chosen].tolist(), higher[chosen].tolist(), offsets_around, strict=True):
-        if offset is not None:
+    offsets_around, by_order = around(*raised, compatible, ns[chosen]), _by_order(*raised)
+    for pair, by, ordered_ns, offset in zip(
+        of_pair[chosen].tolist(), higher[chosen].tolist(), by_order.tolist(), offsets_around, strict=True
+    ):
+        # Of steps that both hold whole, order says which kernels would be one: at another offset they are not.
+        if offset is not None and not abs(offset.ns - ordered_ns) > 2 * NOISE_NS + DEVIATIONS * offset.deviation_ns:
             by_shift[pair][offset.ns, by] = replace(offset, higher=by)
     return [[*one.values()] for one in by_shift]
+
+
+def _by_order(a: Kernels, b: Kernels) -> Float64:
+    """Return the median of how far apart each pair's kernels end, in order, in steps that seem whole; NaN for none."""
+    rows = [np.flatnonzero(one.synchronizes & one.complete & (one.step >= 0)) for one in (a, b)]
+    i, j = in_turn(a, rows[0], b, rows[1])
+    return medians(b.end_ns[j] - a.end_ns[i], a.pair[i], a.pairs)
 
 
 def _most_on_one_clock_ns(a: Kernels, b: Kernels) -> Float64:

@@ -26,9 +26,9 @@ from analyzers.collectives.alignment.sequences import (
     Pairs,
     agree,
     have_met,
+    in_segments,
     in_turn,
     steady_pairs,
-    steady_signatures,
 )
 
 # A neighbour must be so many times further off than the partner; less where none is missing and order speaks for it.
@@ -135,30 +135,56 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64)
 
 
 def _match_between(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64, partner: Int64) -> None:
-    """Match what lies between two matched neighbours, or a step's edge, where both members hold as many.
+    """Match what lies between two matched neighbours, or a step's edges, where both hold as many alike in order.
 
-    If one of them surely holds all of the step, the other, which has as many here, has lost others. Else both may have
-    lost as many here, unless many members all hold as many in the whole trace; and ends must be far from any other's.
+    Ends are not asked, since a communicator runs its operations in order. But neither member may have lost a launch's
+    event there, and what synchronizes must have met. Where members differ in what they hold of a step elsewhere, one of
+    both must surely hold all of this one: else both may have lost as many here, each another.
     """
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
-    rows = [np.flatnonzero((to < 0) & kernels.synchronizes) for kernels, to in ((a, partner), (b, taken))]
-    before_a, before_b = (_count_marked(kernels, to >= 0) for kernels, to in ((a, partner), (b, taken)))
-    i, j = in_turn(a, rows[0], b, rows[1], (before_a[rows[0]], before_b[rows[1]]))
+    rows, before = [], []
+    for kernels, to in ((a, partner), (b, taken)):
+        behind = _count_marked(kernels, to >= 0)
+        has_neighbours = (behind > 0) & (behind < np.bincount(kernels.pair[to >= 0], minlength=a.pairs)[kernels.pair])
+        between = np.flatnonzero((to < 0) & ((kernels.step >= 0) | has_neighbours))
+        rows.append(between)
+        before.append(behind[between])
+    i, j, segment = in_segments(a, rows[0], b, rows[1], (before[0], before[1]))
     pairs = Pairs(i, j, b.end_ns[j] - a.end_ns[i])
-    apart, shortest = np.abs(pairs.apart_ns), np.minimum(a.dur_ns[i], b.dur_ns[j])
-    whole = (a.complete & a.sure)[i] | (b.complete & b.sure)[j]
-    certain = (
-        whole & steady_signatures(a, b)[a.pair[i], a.signature[i]] & (apart <= ONE_CLOCK_NS + NOISE_SHARE * shortest)
-    )
-    if a.nobody_lacks and b.nobody_lacks:
-        matched = np.bincount(a.pair[partner >= 0], minlength=a.pairs)
-        has_neighbours = (before_a[i] > 0) & (before_a[i] < matched[a.pair[i]])
-        doubt_ns = CLEAR_DEVIATIONS * deviation_ns[a.pair[i]]
-        clear = _clear_ns(a, b, compatible, pairs) >= CLEARANCE * apart + doubt_ns
-        longest = np.maximum(a.dur_ns[i], b.dur_ns[j])
-        certain |= has_neighbours & clear & (apart <= WIDEST_NS + NOISE_SHARE * longest)
+    unlike = ~compatible[a.signature[i], b.signature[j]] | (a.synchronizes[i] != b.synchronizes[j])
+    apart = a.synchronizes[i] & ~have_met(a, b, pairs, np.zeros(a.pairs, dtype=np.int64), deviation_ns[a.pair[i]])
+    whole = (a.complete & a.sure)[i] | (b.complete & b.sure)[j] | ~_differ(a, b)[a.pair[i]]
+    doubtful = unlike | apart | ~whole | a.is_beside_lost[i] | b.is_beside_lost[j]
+    certain = np.bincount(segment[doubtful], minlength=int(segment.max(initial=-1)) + 1)[segment] == 0
     partner[i[certain]] = j[certain]
+
+
+def _differ(a: Kernels, b: Kernels) -> Mask:
+    """Whether each pair's members hold unequal numbers of a signature in a step that both have."""
+    pair, step, signature = _both(a, b)
+    of_a = np.arange(len(pair)) < len(a)
+    _, held = np.unique(joint(pair, step, signature), return_inverse=True)
+    _, place = np.unique(joint(pair, step), return_inverse=True)
+    places = int(place.max(initial=-1)) + 1
+    shared = (np.bincount(place[of_a], minlength=places) > 0) & (np.bincount(place[~of_a], minlength=places) > 0)
+    unequal = _unequal(held, of_a)[held] & shared[place] & (step >= 0)
+    return np.bincount(pair[unequal], minlength=a.pairs) > 0
+
+
+def _both(a: Kernels, b: Kernels) -> tuple[Int64, Int64, Int64]:
+    """Return pair, step and signature of a's rows, and then of b's."""
+    pair, step, signature = (
+        np.concatenate([getattr(kernels, name) for kernels in (a, b)]) for name in ("pair", "step", "signature")
+    )
+    return pair, step, signature
+
+
+def _unequal(held: Int64, of_a: Mask) -> Mask:
+    """Whether a has another number of rows of each kind than b."""
+    size = int(held.max(initial=-1)) + 1
+    unequal: Mask = np.bincount(held[of_a], minlength=size) != np.bincount(held[~of_a], minlength=size)
+    return unequal
 
 
 def _confirm_pairs(a: Kernels, b: Kernels, pairs: Pairs) -> Pairs:
@@ -229,14 +255,11 @@ def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Mask:
 
     Both members hold the same there, and all synchronizing kernels are matched.
     """
-    pair, step, signature = (
-        np.concatenate([getattr(kernels, name) for kernels in (a, b)]) for name in ("pair", "step", "signature")
-    )
+    pair, step, signature = _both(a, b)
     of_a = np.arange(len(pair)) < len(a)
     _, place = np.unique(joint(pair, step), return_inverse=True)
     _, held = np.unique(joint(place, signature), return_inverse=True)
-    size = int(held.max(initial=-1)) + 1
-    differ = np.bincount(held[of_a], minlength=size) != np.bincount(held[~of_a], minlength=size)
+    differ = _unequal(held, of_a)
     alone = np.concatenate([a.synchronizes & (partner < 0), b.synchronizes & (taken < 0)])
     clean = np.ones(int(place.max(initial=-1)) + 1, dtype=bool)
     clean[place[alone | differ[held] | (step < 0)]] = False
@@ -244,9 +267,8 @@ def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Mask:
 
 
 def _match_by_sequence(a: Kernels, b: Kernels, compatible: Mask, partner: Int64, taken: Int64) -> None:
-    """Match kernels whose ends say nothing and whose number in the group is known on both members."""
-    rows_a = _numbered_once(a, ~a.synchronizes & (partner < 0))
-    rows_b = _numbered_once(b, ~b.synchronizes & (taken < 0))
+    """Match kernels whose number in the group is known on both members, whatever their ends."""
+    rows_a, rows_b = _numbered_once(a, partner < 0), _numbered_once(b, taken < 0)
     both = joint(np.r_[a.pair[rows_a], b.pair[rows_b]], np.r_[a.sequence[rows_a], b.sequence[rows_b]])
     _, i, j = np.intersect1d(both[: len(rows_a)], both[len(rows_a) :], assume_unique=True, return_indices=True)
     i, j = rows_a[i], rows_b[j]

@@ -30,7 +30,7 @@ class Kernels(Columns):
     `signature` is what is known of the collective, as a code, `sequence` its number in the group where the trace has
     it, else -1. `complete`: the signature occurs in this step as often as in any step of any member; `sure`: it does so
     often enough elsewhere that none can be missing here. `opened_together`: a recorder opened all members' windows at
-    one step, so that each step is whole. `nobody_lacks`: many members all hold as many of each signature.
+    one step, so that each step is whole. `beside_lost`: a launch next to the row has lost its kernel.
 
     Many pairs of members may be looked at together: then the rows of one pair stand together, `of_pair` numbers pairs
     from 0 on, and there are `pairs` of them.
@@ -45,7 +45,7 @@ class Kernels(Columns):
     complete: Mask
     sure: Mask
     opened_together: bool = False
-    nobody_lacks: bool = False
+    beside_lost: Mask | None = None
     of_pair: Int64 | None = None
     pairs: int = 1
 
@@ -53,6 +53,11 @@ class Kernels(Columns):
     def pair(self) -> Int64:
         """Return which pair of members each row is of."""
         return np.zeros(len(self), dtype=np.int64) if self.of_pair is None else self.of_pair
+
+    @property
+    def is_beside_lost(self) -> Mask:
+        """Whether a launch next to each row, on its member, has lost its kernel."""
+        return np.zeros(len(self), dtype=bool) if self.beside_lost is None else self.beside_lost
 
     def of_pairs(self, chosen: Int64) -> Kernels:
         """Return the rows of some pairs, which are numbered anew; one may be chosen several times."""
@@ -93,22 +98,34 @@ def agree(number_a: Int64, number_b: Int64) -> Mask:
 
 def in_turn(a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
     """Pair the k-th of a's rows with the k-th of b's, by step and signature (and more), where there are as many."""
+    i, j, _ = in_segments(a, rows_a, b, rows_b, (a.signature[rows_a], b.signature[rows_b]), *more)
+    return i, j
+
+
+def in_segments(
+    a: Kernels, rows_a: Int64, b: Kernels, rows_b: Int64, *more: tuple[Int64, Int64]
+) -> tuple[Int64, Int64, Int64]:
+    """Pair the same by step (and more), whatever the signatures, and return which pairs are of one segment."""
     sides = [(column[0][rows_a], column[1][rows_b]) for column in ((a.pair, b.pair), (a.step, b.step))]
-    sides += [(a.signature[rows_a], b.signature[rows_b]), *more]
+    sides += more
     _, group = np.unique(joint(*(np.concatenate(side) for side in sides)), return_inverse=True)
     group_a, group_b = group[: len(rows_a)], group[len(rows_a) :]
     size = int(group.max(initial=-1)) + 1
     equal = np.bincount(group_a, minlength=size) == np.bincount(group_b, minlength=size)
     order_a, order_b = np.argsort(group_a, kind="stable"), np.argsort(group_b, kind="stable")
-    return rows_a[order_a[equal[group_a[order_a]]]], rows_b[order_b[equal[group_b[order_b]]]]
+    order_a, order_b = order_a[equal[group_a[order_a]]], order_b[equal[group_b[order_b]]]
+    return rows_a[order_a], rows_b[order_b], group_a[order_a]
 
 
-def have_met(a: Kernels, b: Kernels, pairs: Pairs, offset_ns: Int64) -> Mask:
-    """Whether neither of a pair ends before the other has begun, with b's clock later by its pair's offset."""
+def have_met(a: Kernels, b: Kernels, pairs: Pairs, offset_ns: Int64, error_ns: Int64 | int = 0) -> Mask:
+    """Whether neither of a pair ends before the other has begun, with b's clock later by its pair's offset.
+
+    `error_ns`, by row of `pairs`, is what the offset may be off by.
+    """
     later_ns = offset_ns[b.pair[pairs.b]]
     ends = np.stack([a.end_ns[pairs.a], b.end_ns[pairs.b] - later_ns])
     starts = ends - np.stack([a.dur_ns[pairs.a], b.dur_ns[pairs.b]])
-    met: Mask = starts.max(axis=0) <= ends.min(axis=0) + TIGHTEST_NS
+    met: Mask = starts.max(axis=0) <= ends.min(axis=0) + TIGHTEST_NS + error_ns
     return met
 
 

@@ -95,12 +95,12 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Shared]) -> list[tuple[
 
 
 def waited_ns(exchanged: Exchange, numbers: Sequence[int], counted: Mask | None = None) -> int | None:
-    """Return what members of instances waited, added; None where there is no instance, or some are not in the run.
+    """Return what members of instances waited, added; None where there is no instance, or some are unresolved.
 
     Of members' entries `counted` alone, if given.
     """
-    instances, transfers = exchanged.matching.instances, exchanged.transfers
-    if not numbers or instances.partial[list(numbers)].any():
+    transfers = exchanged.transfers
+    if not _are_resolved(exchanged, numbers):
         return None
     entries = _entries(exchanged, numbers)
     entries = entries if counted is None else entries[counted[entries]]
@@ -108,8 +108,8 @@ def waited_ns(exchanged: Exchange, numbers: Sequence[int], counted: Mask | None 
 
 
 def transferred_ns(exchanged: Exchange, numbers: Sequence[int]) -> int | None:
-    """Return what instances' transfers take, added; None where there is none, or members are not in the run."""
-    if not numbers or exchanged.matching.instances.partial[list(numbers)].any():
+    """Return what instances' transfers take, added; None where there is none, or some are unresolved."""
+    if not _are_resolved(exchanged, numbers):
         return None
     return int(exchanged.transfers.transfer_ns[list(numbers)].sum())
 
@@ -121,13 +121,19 @@ def exposed_ns(exchanged: Exchange, numbers: Sequence[int]) -> int:
 
 
 def exposed_transfer_ns(exchanged: Exchange, numbers: Sequence[int]) -> int | None:
-    """Return the same less the waiting: transfer that nothing hides; None where members are not in the run."""
-    instances = exchanged.matching.instances
-    if not numbers or instances.partial[list(numbers)].any():
+    """Return the same less the waiting: transfer that nothing hides; None where some are unresolved."""
+    if not _are_resolved(exchanged, numbers):
         return None
     entries = _entries(exchanged, numbers)
-    exposed = exchanged.matching.table.exposed_ns[instances.members[entries]]
+    exposed = exchanged.matching.table.exposed_ns[exchanged.matching.instances.members[entries]]
     return int(np.maximum(exposed - np.maximum(exchanged.transfers.wait_ns[entries], 0), 0).sum())
+
+
+def _are_resolved(exchanged: Exchange, numbers: Sequence[int]) -> bool:
+    """Whether there are instances, and of all of them waiting and transfer are known."""
+    chosen = list(numbers)
+    unresolved = exchanged.matching.instances.partial[chosen] | (exchanged.transfers.transfer_ns[chosen] < 0)
+    return bool(chosen) and not unresolved.any()
 
 
 def _entries(exchanged: Exchange, numbers: Sequence[int]) -> Int64:

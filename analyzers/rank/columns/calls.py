@@ -11,6 +11,7 @@ gather and a scatter one rank's part.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -51,6 +52,7 @@ def calls_of(host: Host, rows: Int64, launches: Int64, is_cpu_run: bool) -> tupl
     derived = _read_gloo(events, rows) if is_cpu_run else _coalesce(host, rows, launches, call, operators)
     for index, new_call in [
         *derived,
+        *_with_places(host, rows, launches, call, operators),
         *_data_parallel(host, rows, launches, call),
         *_of_libraries(host, rows, launches, call),
         *describe_calls(host, rows, launches, call),
@@ -77,6 +79,38 @@ def _by_external_id(events: Events, rows: Int64, operators: Int64) -> Int64:
     position = np.searchsorted(external, events.external[rows]).clip(max=len(external) - 1)
     matched = (events.external[rows] != UNKNOWN) & (external[position] == events.external[rows])
     return np.where(matched, events.call[operators[position]], UNKNOWN)
+
+
+# A range of NCCL's around a message: who calls, and the other, as places in their group.
+_MESSAGE = re.compile(re.escape(NCCL) + r"(?P<what>send|recv) \d+(?:->|<-)(?P<peer>\d+)")
+
+
+def _with_places(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:
+    """Yield calls with the root that only their operator says, and the peer that only the range around them names."""
+    events = host.events
+    lacking = np.array([_lacks_place(one) for one in events.calls] + [False], dtype=bool)[call]
+    if not lacking.any():
+        return
+    told = _by_external_id(events, rows, operators)
+    ranges = host.around(launches, host.named(NCCL))
+    for index in np.flatnonzero(lacking).tolist():
+        own, code = events.calls[call[index]], told[index]
+        operator = events.calls[code] if code >= 0 and events.calls[code].kind == own.kind else own
+        name = events.names[events.name[ranges[index]]] if ranges[index] >= 0 else ""
+        message = _MESSAGE.match(name) if own.kind == Collective.SEND_RECV else None
+        if message is not None:
+            peer = own.group.rank_at(int(message["peer"])) if own.group is not None else ()
+            yield index, replace(own, **{"sent_to" if message["what"] == "send" else "received_from": peer})
+        elif not _lacks_place(operator):
+            places = {name: getattr(operator, name) for name in ("sent_to", "received_from", "root")}
+            yield index, replace(own, **places)
+
+
+def _lacks_place(call: Call) -> bool:
+    """Whether a call says no root, or no peer, where its kind has one."""
+    if call.kind == Collective.SEND_RECV:
+        return not call.sent_to and not call.received_from
+    return call.kind in (Collective.GATHER, Collective.SCATTER) and not call.root
 
 
 def _coalesce(host: Host, rows: Int64, launches: Int64, call: Int64, operators: Int64) -> Iterable[tuple[int, Call]]:

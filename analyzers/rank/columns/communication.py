@@ -24,7 +24,7 @@ from analyzers.rank.columns.windows import Steps, is_unmarked, profiler_steps
 from analyzers.rank.host import Host
 from analyzers.rank.idle import fetches
 from analyzers.rank.strategies import Calls, Owners, Purpose, assign, matmuls_beside, owners, pipelined_calls
-from analyzers.run import RankTrace
+from analyzers.run import RankTrace, launches_without_kernels
 from analyzers.trace import (
     C10D,
     COLLECTIVE_CALLS,
@@ -72,6 +72,8 @@ class Communication(Columns):
     busy_ns: Int64  # how long the device had computed by then in all
     launched_ns: Int64  # the start of the host call
     input_ns: Int64  # how long the host fetched input since the launch before
+    lost_before: Int64  # launches of kernels before the row's own that left no event on the device
+    lost_after: Int64
     called: Int64  # the row of PyTorch's call among the rank's events
     replayed: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # launched by a CUDA graph
     is_library: Mask = field(default_factory=lambda: np.zeros(0, dtype=bool))  # kernels of other libraries than NCCL
@@ -122,6 +124,9 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
     start_ns, end_ns = events.start_ns[rows], events.end_ns[rows]
     asked = _build_calls(trace, attributed, kernels)
     assigned = assign(asked)
+    launched_ns = _launched_ns(trace, kernels)
+    lost_ns = np.sort(events.start_ns[launches_without_kernels(events)])
+    lost_before = np.searchsorted(lost_ns, launched_ns)
     return Communication(
         device=device,
         peer=events.peer[rows],
@@ -146,8 +151,10 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         peer_exposed_ns=_measure_exposed(devices, events.peer[rows], start_ns, end_ns),
         computed_ns=_find_computed(devices, device, start_ns),
         busy_ns=_measure_busy(devices, device, start_ns),
-        launched_ns=_launched_ns(trace, kernels),
+        launched_ns=launched_ns,
         input_ns=_measure_input(fetches(host.events), host.places(kernels.launches).instant_ns),
+        lost_before=lost_before,
+        lost_after=len(lost_ns) - lost_before,
         called=kernels.called,
         replayed=asked.is_replayed,
         is_library=asked.is_library,

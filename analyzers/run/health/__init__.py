@@ -11,4 +11,4 @@ Decisions: docs/dev/decisions/run.md
 """
 
 from analyzers.run.health.examination import healthy
-from analyzers.run.health.lost_launches import launched_calls
+from analyzers.run.health.lost_launches import launched_calls, launches_without_kernels

@@ -47,6 +47,12 @@ def lost_launches(rows: Relations, file: str) -> tuple[Int64, list[Notice]]:
     return np.r_[graphs.lost, graphs.short], notices + _without_rows(rows, file)
 
 
+def launches_without_kernels(events: Events) -> Int64:
+    """Return the launches of kernels that the profile should hold, and of which nothing came."""
+    rows = Relations(events)
+    return _lost_kernels(rows) if len(rows.device) else rows.device
+
+
 def launched_calls(events: Events) -> int:
     """Count the calls that launch kernels or graphs, in a file without any device row."""
     names = [bool(KERNEL_LAUNCH.match(name) or _GRAPH_LAUNCH.match(name)) for name in events.names]
