@@ -248,10 +248,11 @@ def with_lanes(
     one = partial(reader or summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
     results = list(mapped(catch_errors(one), files))
     read = [rank for result in results if not isinstance(result, AnalysisError) for rank in result]
-    again = {(rank.path, rank.owner.pid): rank for rank in read}
+    by_process = {(rank.path, rank.owner.pid): rank for rank in read}
     errors = [result for result in results if isinstance(result, AnalysisError)]
     lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
-    ranks = tuple(again.get((rank.path, rank.owner.pid), rank).numbered(rank.rank) for rank in run.ranks)
+    pairs = ((rank, by_process.get((rank.path, rank.owner.pid))) for rank in run.ranks)
+    ranks = tuple(rank if again is None else again.numbered(rank.rank) for rank, again in pairs)
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
 
 
