@@ -222,6 +222,7 @@ def test_a_program_that_cannot_be_started_is_said():
     assert "could not be started" in try_profiler(KINETO, ("/nonesuch",)).why
 
 
+@pytest.mark.slow
 def test_without_a_gpu_cupti_is_refused_with_its_reason():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

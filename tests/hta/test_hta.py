@@ -94,7 +94,7 @@ def knows_all_communication(rank: RankTrace) -> bool:
 
 
 @needs_hta
-@pytest.mark.parametrize("path", READ_BY_HTA)
+@pytest.mark.parametrize("path", thirds(READ_BY_HTA))
 def test_its_overlap_and_its_times_over_whole_traces_are_ours_to_the_nanosecond(path):
     run = load(path)
     analysis = to_hta(run)
@@ -119,7 +119,7 @@ def test_its_overlap_and_its_times_over_whole_traces_are_ours_to_the_nanosecond(
 
 
 @needs_hta
-@pytest.mark.parametrize("path", WALKED_BY_HTA)
+@pytest.mark.parametrize("path", thirds(WALKED_BY_HTA))
 def test_the_critical_path_runs_on_every_trace_or_says_why_not(path):
     if not calls_of_device(load(path).ranks[0]):
         with pytest.raises(NotAnalyzable, match=r"CPU run|launch"):
@@ -138,7 +138,7 @@ def test_the_critical_path_runs_on_every_trace_or_says_why_not(path):
 
 
 @needs_hta
-@pytest.mark.parametrize("path", READ_BY_HTA)
+@pytest.mark.parametrize("path", thirds(READ_BY_HTA))
 @pytest.mark.parametrize("analyze", [idle, queue, launches, kernels])
 def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
     run = load(path)
@@ -157,7 +157,7 @@ def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
 
 
 @needs_hta
-@pytest.mark.parametrize("path", WALKED_BY_HTA)
+@pytest.mark.parametrize("path", thirds(WALKED_BY_HTA))
 def test_the_frame_is_what_its_own_parser_makes_of_the_file(path):
     from hta.common.trace import parse_trace_file
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.launching import environment_of_training
+from tests.support.tiers import thirds
 from tracer.config import Hook, Plan
 from tracer.launching import guard_process
 from tracer.launching.elastic import GUARD, guarded, launch_command
@@ -48,7 +49,7 @@ def test_all_that_was_started_is_found_and_ended_the_rest_is_left_alone(start):
     assert other.poll() is None
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", thirds([False, True]))
 def test_what_does_not_listen_is_killed(start, stopped):
     deaf = start(sys.executable, "-S", "-c", DEAF, **{GUARD: "one"})
     deaf.stdout.readline()

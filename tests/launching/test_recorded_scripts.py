@@ -74,6 +74,7 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
     assert [file.name for file in tmp_path.iterdir() if "store" not in file.name] == ["same"]
 
 
+@pytest.mark.slow
 def test_a_terminal_is_told_how_far_the_recording_is_and_a_reader_that_goes_away_changes_no_exit_code(tmp_path):
     ours, theirs = os.openpty()
     script = [str(SCRIPTS / "loop.py"), "--steps", "40", "--exit", "code"]

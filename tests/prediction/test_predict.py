@@ -23,7 +23,7 @@ from analyzers.run.calibration import read_calibration
 from analyzers.run.controls import Control
 from analyzers.run.manifest import Manifest
 from tests.support.drawing import meet
-from tests.support.samples import REPORTED, RUNS, SAMPLES, params, reported, summarized
+from tests.support.samples import RUNS, SAMPLES, params, reported, summarized
 
 DDP = ["resnet18-ddp2", "resnet18-ddp4", "resnet50-ddp4-bf16"]
 CAPS = (None, 1, 2, 5, 10, 25, 50, 100)
@@ -411,7 +411,7 @@ def test_waits_for_input_stay_and_are_doubted(runs):
     assert input_doubt(model.steps) is None
 
 
-@pytest.mark.parametrize("path", REPORTED)
+@pytest.mark.parametrize("path", params(RUNS, slow="resnet18-fsdp4"))
 def test_what_changes_nothing_predicts_the_runs_own_step(path):
     try:
         found = replayed(path)

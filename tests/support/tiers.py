@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from hypothesis import is_hypothesis_test
 
 FIRST, REST, ALL = TIERS = ("first", "rest", "all")
@@ -37,11 +38,18 @@ def cases(count: int) -> int:
     return -(-count // ONE_IN) if is_first() else count
 
 
-def thirds(values: Sequence[object]) -> list[object]:
-    """Parameters, tuples where a test has several, of which the first tier takes the first third."""
-    taken = -(-len(values) // ONE_IN)
-    others = (value if isinstance(value, tuple) else (value,) for value in values[taken:])
-    return [*values[:taken], *(pytest.param(*each, marks=pytest.mark.slow) for each in others)]
+def thirds(values: Sequence[object]) -> list[ParameterSet]:
+    """Parameters, tuples where a test has several, of which the first tier takes the first third of those it would."""
+    sets = [
+        value if isinstance(value, ParameterSet) else pytest.param(*(value if isinstance(value, tuple) else (value,)))
+        for value in values
+    ]
+    fast = [number for number, value in enumerate(sets) if pytest.mark.slow not in value.marks]
+    for number in fast[-(-len(fast) // ONE_IN) :]:
+        sets[number] = pytest.param(
+            *sets[number].values, id=sets[number].id, marks=[*sets[number].marks, pytest.mark.slow]
+        )
+    return sets
 
 
 def is_of(item: pytest.Item, tier: str) -> bool:

@@ -97,7 +97,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize("damage", thirds(DAMAGED))
 @pytest.mark.parametrize("where", thirds([0.3, 0.999, 0.01, 0.6]))
 def test_damage_is_met_as_in_one_process(tmp_path, damage, where):
     data = json.dumps(many(1500)).encode()

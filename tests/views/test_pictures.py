@@ -19,6 +19,7 @@ from tests.support.drawing import meet
 from tests.support.pictures import HEADS, assert_readable, drawn_words
 from tests.support.samples import RUNS, params, reported, summarized
 from tests.support.sweeping import cell, studied, write_cell, write_sweep
+from tests.support.tiers import thirds
 from tests.support.typical_steps import control_ns, typical_of_sample
 from tracer.cli import main
 from tracer.errors import TracerError
@@ -47,7 +48,7 @@ def calibration(path: Path):
 SMALLER = params(run for run in RUNS if sum(file.stat().st_size for file in run.glob("*.json*")) < 4e6)
 
 
-@pytest.mark.parametrize("path", SMALLER)
+@pytest.mark.parametrize("path", thirds(SMALLER))
 def test_every_sample_has_a_picture_or_one_clear_line_of_each_kind(path):
     for kind in OF_RUN:
         try:
