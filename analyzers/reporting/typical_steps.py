@@ -95,9 +95,10 @@ def typical_windows(rows: Breakdown, unprofiled: Control | None) -> TypicalWindo
     found = {step: _longer(rows, counted, windows, step) for step in number[~is_typical].tolist()}
     steps = Steps(
         number[is_typical].tolist(),
-        [found[step] for step in number[odd].tolist()],
-        even_distance(number[odd].tolist()),
-        found[int(number[0])] if starts else None,
+        [found[step][0] for step in number[odd].tolist()],
+        # A pause before one rank's first kernel is in its window before, and in the window that others wait in.
+        even_distance([*{found[step][1] for step in number[odd].tolist()}]),
+        found[int(number[0])][0] if starts else None,
     )
     return TypicalWindows(steps, windows)
 
@@ -125,8 +126,11 @@ def _starts_profile(span_ns: Int64) -> int:
     return int(span_ns[0] - others_ns >= others_ns / TENTH)
 
 
-def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> OddStep:
-    """Say by how much a step's longest window exceeds its device's typical ones, and in which part most."""
+def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> tuple[OddStep, int]:
+    """Say by how much a step's longest window exceeds its device's typical ones, and in which part most.
+
+    The other number is of the step that its pause is in, by the marks on the host.
+    """
     own = np.flatnonzero(counted & (rows.step == step))
     longest = own[np.argmax(rows.span_ns[own])]
     same = typical & (rows.rank == rows.rank[longest]) & (rows.device == rows.device[longest])
@@ -137,9 +141,11 @@ def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> OddStep
     whole_ns = _excess(rows.span_ns, longest, same)
     why = f"{ms(whole_ns)} longer than the typical step, most of it ({ms(more_ns[most])}) {most.words}"
     pause_in = int(rows.pause_in[longest])
-    if most is IDLE and pause_in not in (step, UNKNOWN):
+    if most is not IDLE or pause_in == UNKNOWN:
+        pause_in = step
+    if pause_in != step:
         why = f"{why} (on the CPU in ProfilerStep#{pause_in})"
-    return OddStep(step, int(rows.span_ns[longest]), why)
+    return OddStep(step, int(rows.span_ns[longest]), why), pause_in
 
 
 def _excess(column: Int64, window: np.intp, others: Mask) -> float:

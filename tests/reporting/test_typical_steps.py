@@ -1,6 +1,7 @@
 """Typical and odd steps: drawings of each rule, and a brute force of the definition."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -133,6 +134,17 @@ def drawn_rows(spans: dict[int, Sequence[int]], first: Sequence[int] = ()) -> Br
 def of(*spans: int, unprofiled: Control | None = None) -> Steps:
     """Steps of one rank, which a last window that does not count follows."""
     return typical_windows(drawn_rows({0: [*spans, 1]}), unprofiled).steps
+
+
+def test_a_pause_that_one_rank_makes_and_others_wait_for_is_one_step():
+    spans = {
+        0: [240 if step in (3, 9) else 100 for step in range(1, 20)],
+        1: [240 if step in (4, 10) else 100 for step in range(1, 20)],
+    }
+    rows = drawn_rows(spans)
+    assert typical_windows(rows, None).steps.every is None
+    paused = replace(rows, pause_in=np.where((rows.rank == 0) & (rows.span_ns == 240), rows.step + 1, -1))
+    assert typical_windows(paused, None).steps.every == 6
 
 
 def test_a_checkpoint_every_sixth_step():

@@ -92,8 +92,10 @@ def breakdown(source: Run | RankTrace) -> Breakdown:
     if isinstance(source, RankTrace):
         steps = profiler_steps(source.timed)
         rows = Breakdown.joined([_of_device(activity, steps) for activity in activities(source)])
-        # A light window has no marks of its own: they are as long as the full window's.
-        return replace(rows, mark_ns=np.zeros_like(rows.mark_ns)) if source.is_light else rows
+        if not source.is_light:
+            return rows
+        # A light window has no marks of its own: they are as long as the full window's, and lie where those do.
+        return replace(rows, mark_ns=np.zeros_like(rows.mark_ns), pause_in=np.full_like(rows.pause_in, UNKNOWN))
     return Breakdown.joined([breakdown(trace) for trace in source.ranks])
 
 
