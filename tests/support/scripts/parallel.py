@@ -60,4 +60,5 @@ def train_pipeline() -> None:
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 {"sharded": train_sharded, "pipeline": train_pipeline}[sys.argv[1]]()
+dist.barrier()  # gloo aborts where the other rank closes its connections first
 dist.destroy_process_group()
