@@ -31,7 +31,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from tracer.recording.windows import DeviceActivity, module_ranges
+from tracer.recording.windows import checked_activity, module_ranges
 from tracer.workload import models_and_data as workloads
 
 CPU, CUDA = ProfilerActivity.CPU, ProfilerActivity.CUDA
@@ -64,7 +64,7 @@ def kineto(model: nn.Module, ranges: bool = False, **settings: Any) -> Iterator[
 
 @contextmanager
 def records(model: nn.Module) -> Iterator[None]:
-    with DeviceActivity():
+    with checked_activity():
         yield
 
 

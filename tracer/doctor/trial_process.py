@@ -38,14 +38,14 @@ def _by_kineto() -> Trial:
 
 
 def _by_cupti() -> Trial:
-    from tracer.recording.windows import Cupti, DeviceActivity
+    from tracer.recording.windows import checked_activity, loaded_cupti
 
-    cupti = Cupti()
+    cupti = loaded_cupti()
     library = f"{cupti.path.name}, version {cupti.version}"
     # The first makes the context, in which recordings find CUPTI, too.
     _launch_kernel()
     try:
-        with DeviceActivity() as activity:
+        with checked_activity() as activity:
             _launch_kernel()
         rows = activity.rows()
     except TracerError as error:

@@ -47,7 +47,7 @@ def activity(monkeypatch):
             if made.fails == where:
                 raise CuptiUnusable(f"no {where}")
 
-    monkeypatch.setattr(cupti_window, "DeviceActivity", MadeActivity)
+    monkeypatch.setattr(cupti_window, "checked_activity", MadeActivity)
     return made
 
 

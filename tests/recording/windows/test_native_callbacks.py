@@ -34,13 +34,23 @@ def complete(callbacks, address, valid_bytes):
     COMPLETED(callbacks.completed)(None, 0, address, BUFFER_BYTES, valid_bytes)
 
 
-def test_each_buffer_is_handed_out_once_and_then_none(callbacks):
+def test_each_buffer_is_handed_out_once_and_then_the_spare_one(callbacks):
     base = callbacks.arena.ctypes.data
     with ThreadPoolExecutor(8) as threads:
         given = list(threads.map(lambda _: request(callbacks), range(BUFFERS + 5)))
-    whole = [(base + number * BUFFER_BYTES, BUFFER_BYTES, 0) for number in range(BUFFERS)]
-    assert sorted(one for one in given if one[0]) == whole
-    assert [one for one in given if not one[0]] == [(None, 0, 0)] * 5
+    numbers = [*range(BUFFERS), *[BUFFERS] * 5]
+    assert sorted(given) == [(base + number * BUFFER_BYTES, BUFFER_BYTES, 0) for number in numbers]
+    assert callbacks.lacking() == 5
+
+
+def test_what_the_spare_buffer_holds_is_no_record(callbacks):
+    first = request(callbacks)[0]
+    for _ in range(BUFFERS):
+        spare = request(callbacks)[0]
+    complete(callbacks, spare, 9)
+    assert callbacks.filled() == []
+    complete(callbacks, first, 1)
+    assert [len(buffer) for buffer in callbacks.filled()] == [1]
 
 
 def test_filled_has_the_valid_bytes_of_what_was_given_back(callbacks):

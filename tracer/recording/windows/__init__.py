@@ -3,15 +3,15 @@
 `step_blocks` has the order of blocks, `step_times` times steps without waiting for devices, and their hosts.
 `kineto_window` records through torch.profiler, `forward_ranges` marks modules for it, `cupti_window` device activity
 alone: `libcupti` finds CUPTI, `native_callbacks` take its buffers, `records` decodes them, `device_activity` brings
-these together. Both leave traces through `trace_file`.
+these together and has `self_check` see that what is read is what was done. Both leave traces through `trace_file`.
 
 Decisions: docs/dev/decisions/recording.md
 """
 
 from tracer.recording.windows.cupti_window import CuptiWindow
-from tracer.recording.windows.device_activity import DeviceActivity, other_user, why_unusable
+from tracer.recording.windows.device_activity import DeviceActivity, checked_activity, other_user, why_unusable
 from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
-from tracer.recording.windows.libcupti import Cupti, CuptiUnusable
+from tracer.recording.windows.libcupti import Cupti, CuptiUnusable, loaded_cupti
 from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
 from tracer.recording.windows.step_times import HostTimes, StepTimes

@@ -17,7 +17,7 @@ import msgspec
 import torch
 
 from analyzers.trace import LIGHT_STEP
-from tracer.recording.windows.device_activity import DeviceActivity
+from tracer.recording.windows.device_activity import DeviceActivity, checked_activity
 from tracer.recording.windows.libcupti import CuptiUnusable
 from tracer.recording.windows.records import DeviceRow
 from tracer.recording.windows.trace_file import write_trace
@@ -40,7 +40,7 @@ class CuptiWindow:
 
     def __enter__(self) -> CuptiWindow:
         try:
-            self._activity = DeviceActivity().__enter__()
+            self._activity = checked_activity().__enter__()
         except CuptiUnusable as error:
             self.failure = str(error)
         return self

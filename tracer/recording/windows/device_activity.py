@@ -11,21 +11,24 @@ from functools import cache
 from types import TracebackType
 
 from analyzers.errors import install_hint
-from tracer.recording.windows.libcupti import ENABLED_KINDS, FORCED, Cupti, CuptiUnusable
+from tracer.recording.windows.libcupti import ENABLED_KINDS, FORCED, Cupti, CuptiUnusable, loaded_cupti
 from tracer.recording.windows.native_callbacks import ARENA_BYTES, NativeCallbacks, compile_callbacks
 from tracer.recording.windows.records import DeviceRow, device_rows
+from tracer.recording.windows.self_check import Driver, SelfCheck
 
 # How far the clock of records may be from the system's, in ns, for its unit to be the same.
 CLOCK_ERROR_NS = 1_000_000
 # Set by profilers that CUDA loads into the process, as Nsight's.
 INJECTED = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 MB = 1_000_000
+# Callbacks through which a self-check was recorded and read as it was.
+_CHECKED: set[NativeCallbacks] = set()
 
 
 @cache
 def prepared() -> tuple[Cupti, NativeCallbacks]:
     """Return the library and callbacks for it, made once a process. Raises CuptiUnusable."""
-    cupti = Cupti()
+    cupti = loaded_cupti()
     try:
         callbacks = compile_callbacks()
     except ImportError as error:
@@ -40,7 +43,7 @@ def prepared() -> tuple[Cupti, NativeCallbacks]:
 def why_unusable() -> str | None:
     """Return why this process's device activity cannot be recorded through CUPTI, None where it can."""
     try:
-        DeviceActivity()
+        device_activity()
     except CuptiUnusable as error:
         return str(error)
     return None
@@ -57,16 +60,42 @@ def other_user() -> str | None:
     return "Proton" if proton is not None and getattr(proton.flags, "profiling_on", False) else None
 
 
+def device_activity() -> DeviceActivity:
+    """Return what records this process's device activity. Raises CuptiUnusable where CUPTI cannot be used."""
+    other = other_user()
+    if other is not None:
+        raise CuptiUnusable(f"{other} uses CUPTI in this process")
+    return DeviceActivity(*prepared())
+
+
+def checked_activity() -> DeviceActivity:
+    """Return the same, where work of our own was recorded and read as it was. Raises CuptiUnusable.
+
+    CUPTI stays attached behind that, which costs steps that are not recorded: for windows alone.
+    """
+    activity = device_activity()
+    activity.check(Driver())
+    return activity
+
+
 class DeviceActivity:
     """Records kernels, copies and memsets while it is entered; devices should be idle at both ends."""
 
-    def __init__(self) -> None:
-        """Raises CuptiUnusable where CUPTI cannot be used."""
-        other = other_user()
-        if other is not None:
-            raise CuptiUnusable(f"{other} uses CUPTI in this process")
-        self._cupti, self._callbacks = prepared()
+    def __init__(self, cupti: Cupti, callbacks: NativeCallbacks) -> None:
+        self._cupti, self._callbacks = cupti, callbacks
         self._dropped = 0
+
+    def check(self, driver: Driver) -> None:
+        """Record work of our own on the current context, once a process. Raises CuptiUnusable for rows unlike it."""
+        if self._callbacks in _CHECKED:
+            return
+        known = SelfCheck(self._cupti, driver)
+        with self:
+            begin_ns = self.now_ns()
+            known.launch()
+            end_ns = self.now_ns()
+        known.judge(self.rows(), begin_ns - CLOCK_ERROR_NS, end_ns + CLOCK_ERROR_NS)
+        _CHECKED.add(self._callbacks)
 
     def __enter__(self) -> DeviceActivity:
         """Raises CuptiUnusable where CUPTI forbids it."""
@@ -101,8 +130,10 @@ class DeviceActivity:
 
     def rows(self) -> list[DeviceRow]:
         """Decode what was recorded, before anything else is. Raises CuptiUnusable where that is not all of it."""
-        if self._dropped:
-            raise CuptiUnusable(f"{self._dropped} records found no place in {ARENA_BYTES / MB:.0f} MB")
+        lacking = self._callbacks.lacking()
+        if self._dropped or lacking:
+            lost = f"{self._dropped} records" if self._dropped else f"{lacking} buffers of records"
+            raise CuptiUnusable(f"{lost} found no place in {ARENA_BYTES / MB:.0f} MB")
         return device_rows(self._cupti, self._callbacks.filled())
 
     def _disable(self) -> None:

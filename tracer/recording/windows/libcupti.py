@@ -13,9 +13,6 @@ from analyzers.paths import read_text
 from tracer.errors import TracerError
 
 MAPS = Path("/proc/self/maps")
-# Versions whose records `records` can read: CUDA 12.9 to 13.2. Older CUPTI may crash where a callback gives it no
-# buffer (pytorch/kineto, CuptiActivityApi.cpp), newer ones may have other records.
-KNOWN_VERSIONS = (range(27, 29), range(130000, 130300))
 
 # CUpti_ActivityKind of cupti_activity.h.
 MEMCPY, MEMSET, CONCURRENT_KERNEL, MEMCPY2 = 1, 2, 10, 22
@@ -30,20 +27,15 @@ class CuptiUnusable(TracerError):
 
 
 class Cupti:
-    """The library that torch has loaded: kineto's own profiles use the same one."""
+    """A libcupti that is loaded."""
 
-    def __init__(self) -> None:
-        """Raises CuptiUnusable where there is none, or one of a version that is not known."""
-        # Without a driver some versions crash at any call.
-        if not torch.cuda.is_available() or torch.version.hip is not None:
-            raise CuptiUnusable("there is no NVIDIA GPU")
-        self.path = _loaded_library()
+    def __init__(self, path: Path) -> None:
+        """Raises CuptiUnusable where it says no version."""
+        self.path = path
         self._library = ctypes.CDLL(str(self.path))
         version = ctypes.c_uint32()
         self.call("cuptiGetVersion", ctypes.byref(version))
         self.version = int(version.value)
-        if not any(self.version in known for known in KNOWN_VERSIONS):
-            raise CuptiUnusable(f"CUPTI's version {self.version} is not known")
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function that returns a CUptiResult. Raises CuptiUnusable for what it complains of."""
@@ -82,6 +74,14 @@ class Cupti:
         words = ctypes.c_char_p()
         self._function("cuptiGetResultString")(result, ctypes.byref(words))
         return (words.value or b"").decode(errors="replace") or f"error {result}"
+
+
+def loaded_cupti() -> Cupti:
+    """Return the one that torch has loaded, as Kineto's profiles do. Raises CuptiUnusable where there is none."""
+    # Without a driver some versions crash at any call.
+    if not torch.cuda.is_available() or torch.version.hip is not None:
+        raise CuptiUnusable("there is no NVIDIA GPU")
+    return Cupti(_loaded_library())
 
 
 def _loaded_library() -> Path:

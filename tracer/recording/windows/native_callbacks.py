@@ -3,7 +3,7 @@
 CUPTI calls both under its own lock, from whatever thread launches or flushes. A callback in Python would there wait for
 the interpreter's lock, while the thread that holds that may wait for CUPTI's (pytorch issue 186295).
 
-    arena      | buffer 0 | buffer 1 | ...        taken before the window, each handed out once a window
+    arena      | buffer 0 | buffer 1 | ... | spare      taken before the window, each handed out once a window
     counters   | handed out | returned | valid bytes of buffer 0 | of buffer 1 | ...
 """
 
@@ -19,25 +19,26 @@ from numpy.typing import NDArray
 BUFFER_BYTES = 4 << 20  # CUPTI's advice: 1 to 10 MB
 BUFFERS = 16
 ARENA_BYTES = BUFFERS * BUFFER_BYTES
+SPARE_BYTES = BUFFER_BYTES
 HANDED_OUT, RETURNED, FIRST_VALID = 0, 1, 2
 WORD = 8
 CLOCK_REALTIME = 0
 NS = 1_000_000_000
 
 # CUpti_BuffersCallbackRequestFunc, CUpti_BuffersCallbackCompleteFunc and CUpti_TimestampCallbackFunc of
-# cupti_activity.h. Where no buffer is left, none is given: CUPTI then counts what it drops.
+# cupti_activity.h. Where no buffer is left, the spare one is given, again and again: CUPTI before 12.9 may crash where
+# it gets none (pytorch/kineto, CuptiActivityApi.cpp). What it holds is lost, and how often it was given is counted.
 CODE = """
 declare i32 @clock_gettime(i32, ptr)
 
 define void @requested(ptr %buffer, ptr %size, ptr %most_records) {{
   %number = atomicrmw add ptr inttoptr (i64 {handed_out} to ptr), i64 1 seq_cst
   %is_left = icmp ult i64 %number, {buffers}
-  %offset = mul i64 %number, {buffer_bytes}
+  %given = select i1 %is_left, i64 %number, i64 {buffers}
+  %offset = mul i64 %given, {buffer_bytes}
   %address = add i64 %offset, {arena}
-  %given = select i1 %is_left, i64 %address, i64 0
-  %bytes = select i1 %is_left, i64 {buffer_bytes}, i64 0
-  store i64 %given, ptr %buffer
-  store i64 %bytes, ptr %size
+  store i64 %address, ptr %buffer
+  store i64 {buffer_bytes}, ptr %size
   store i64 0, ptr %most_records
   ret void
 }}
@@ -86,10 +87,14 @@ class NativeCallbacks:
         """Make every buffer available again: nothing may be in flight."""
         self.counters[:] = 0
 
+    def lacking(self) -> int:
+        """Return how many buffers more were asked for than there are: the records in those are lost."""
+        return max(int(self.counters[HANDED_OUT]) - BUFFERS, 0)
+
     def filled(self) -> list[NDArray[np.uint8]]:
         """Return the valid bytes of each buffer that CUPTI has given back."""
         sizes = self.counters[FIRST_VALID:].tolist()
-        begins = range(0, len(self.arena), BUFFER_BYTES)
+        begins = range(0, ARENA_BYTES, BUFFER_BYTES)
         return [self.arena[begin : begin + size] for begin, size in zip(begins, sizes, strict=True) if size]
 
 
@@ -97,7 +102,7 @@ def compile_callbacks() -> NativeCallbacks:
     """Compile the callbacks over memory of their own, every page of which is there already. Raises ImportError."""
     import llvmlite.binding as llvm
 
-    arena = np.frombuffer(mmap.mmap(-1, ARENA_BYTES), dtype=np.uint8)
+    arena = np.frombuffer(mmap.mmap(-1, ARENA_BYTES + SPARE_BYTES), dtype=np.uint8)
     arena[:: mmap.PAGESIZE] = 0
     counters = np.zeros(FIRST_VALID + BUFFERS, dtype=np.int64)
     code = CODE.format(

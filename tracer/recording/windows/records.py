@@ -1,7 +1,7 @@
 """Device rows decoded from buffers of CUPTI's activity records.
 
 Offsets are those of CUpti_ActivityKernel9 to 11, Memcpy5 and 6, MemcpyPtoP4, Memset3 and 4 (cupti_activity.h and
-cupti_activity_deprecated.h of CUDA 12.9 to 13.2), which differ only in what they add at their ends.
+cupti_activity_deprecated.h of CUDA 12.1 to 13.5), which differ only in what they add at their ends.
 """
 
 from __future__ import annotations
