@@ -178,6 +178,9 @@ class Code(StrEnum):
         repeats=True,
     )
     CLOCKS_ARE_LIMITED = _note("clocks_are_limited", "devices are limited by power or settings, and none is slower")
+    HOST_IS_HELD_UP = _note(
+        "host_is_held_up", "a rank's host lacked a core, collected garbage, or read pages for over 2 % of its steps"
+    )
     FLOPS_ARE_NULL = _note(
         "flops_are_null",
         "too few kernels have counted FLOPs, or the device's peak is not known",

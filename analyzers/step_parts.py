@@ -42,6 +42,8 @@ _IDLE = {
     "dependency": "idle time between streams",
     "unknown": "idle time of unknown cause",
     "profiler": "idle time of the profiler's own making",
+    "allocator": "idle time while memory of the device is reserved or freed",
+    "gc": "idle time while Python collects garbage",
 }
 BY_CAUSE = {
     cause: Part(f"idle_{cause}_ns", f"idle: {cause.replace('_', ' ')}", words) for cause, words in _IDLE.items()

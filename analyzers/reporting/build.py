@@ -29,7 +29,7 @@ from analyzers.reporting.measures import (
 from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.summary import summary_of_report
 from analyzers.reporting.typical_steps import Steps
-from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, world_size
+from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, host_notices, world_size
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -113,6 +113,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
         *run.warnings,
         *_silence_warning(run),
         *device_notices(manifest.device_states),
+        *host_notices(manifest.host_states),
         *more_warnings,
         *manifest.controls.why_null(),
         *manifest.why_null(),
@@ -138,6 +139,7 @@ def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Noti
         notes=[notice for notice in notices if notice.code.facts.weight is Weight.NOTE],
         memory=manifest.memory,
         device_states=manifest.device_states,
+        training=manifest.training,
         dataset=manifest.dataset,
         epochs=manifest.epochs,
         rank_source=run.rank_source,

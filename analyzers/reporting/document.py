@@ -45,7 +45,7 @@ from analyzers.reporting.measures import (
 from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.typical_steps import Steps
-from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, NumberedBy
+from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, NumberedBy, TrainingSettings
 from analyzers.statistics import Limits, Spread, is_told_apart
 from analyzers.texts import brief
 
@@ -216,6 +216,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     notes: list[Notice]  # what is merely absent
     memory: Memory | None = None
     device_states: dict[str, list[DeviceState]] | None = None  # by rank
+    training: TrainingSettings | None = None  # not recorded by 0.2 and before
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
     rank_source: str = NumberedBy.TRACE  # what says which rank is which: run.json, trace, file, guessed

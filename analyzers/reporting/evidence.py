@@ -15,7 +15,7 @@ from analyzers.ranks import RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import RunFacts
 from analyzers.reporting.remedies import HOST_CAUSES, Copies, DeviceIdle, Evidence
-from analyzers.run import HIGH_DISTORTION, Manifest, NumberedBy, find_slowed, hosts
+from analyzers.run import HIGH_DISTORTION, Manifest, NumberedBy, find_held_up, find_slowed, hosts
 from analyzers.trace import UNEVEN_MEMBERS, Collective
 
 
@@ -50,7 +50,8 @@ def evidence_of(analyses: Analyses, facts: RunFacts) -> Evidence:
         gradient_dtypes=_gradient_dtypes(exchanged),
         latency_ns=_latency_ns(exchanged),
         host=hosts(exchanged.run.manifest, exchanged.run.ranks),
-        slowed=find_slowed(run.manifest.device_states if run.manifest is not None else None),
+        slowed=find_slowed(manifest.device_states),
+        held_up=find_held_up(manifest.host_states),
         input_caution=_input_caution(manifest),
         environment=manifest.environment,
         torch_version=facts.versions.get("torch"),

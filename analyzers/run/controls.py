@@ -34,13 +34,14 @@ LONGEST_NS = 2**54
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """Steps that were only timed, ns: by rank, a list per block.
+    """Steps that were only timed, ns: by rank, a list per block; `numbers` are theirs in the recording, from 1.
 
     Older recordings have `samples_ns`, by rank the mean step of each block, which is read as a block of one step.
     """
 
     steps_ns: dict[str, list[list[int]]] = {}
     samples_ns: dict[str, list[int]] = {}
+    numbers: list[list[int]] = []
 
     def by_rank(self) -> dict[str, list[list[int]]]:
         """Return each rank's blocks of steps."""
@@ -92,9 +93,10 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return median_interval([block[:, np.newaxis] for block in self._typical_ns])
 
 
-def control(steps_ns: Mapping[int, list[list[int]]]) -> Control:
-    """Build a control from all ranks' blocks of steps."""
-    return Control({str(rank): [list(block) for block in blocks] for rank, blocks in sorted(steps_ns.items())})
+def control(steps_ns: Mapping[int, list[list[int]]], numbers: Sequence[list[int]] = ()) -> Control:
+    """Build a control from all ranks' blocks of steps, and the steps' numbers where those are known."""
+    by_rank = {str(rank): [list(block) for block in blocks] for rank, blocks in sorted(steps_ns.items())}
+    return Control(by_rank, numbers=[*numbers])
 
 
 def _pad_block(ranks: Sequence[Sequence[int]]) -> Float64:
@@ -227,12 +229,15 @@ def _is_possible(ns: float) -> bool:
 def joined_controls(parts: Sequence[Controls]) -> Controls:
     """Join the controls that several hosts have for their own ranks."""
     steps: dict[str, dict[int, list[list[int]]]] = {}
+    numbers: dict[str, list[list[int]]] = {}
     for name in _NAMES:
         for part in parts:
             timing: Control | None = getattr(part, name)
             if timing is not None:
+                numbers.setdefault(name, timing.numbers)
                 of_ranks = {rank_number(key): blocks for key, blocks in timing.by_rank().items()}
                 steps.setdefault(name, {}).update(
                     {rank: blocks for rank, blocks in of_ranks.items() if rank is not None}
                 )
-    return Controls(**{name: control(by_rank) for name, by_rank in steps.items()}, reasons=parts[0].reasons)
+    joined = {name: control(by_rank, numbers[name]) for name, by_rank in steps.items()}
+    return Controls(**joined, reasons=parts[0].reasons)

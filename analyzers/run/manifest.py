@@ -12,7 +12,7 @@ from analyzers.notices import Code, Notice
 from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.redaction import redacted, redacted_values
-from analyzers.run.controls import Control, Controls, joined_controls
+from analyzers.run.controls import Controls, joined_controls
 from analyzers.run.parallelism import (
     Parallelism,
     find_contradictions,
@@ -75,6 +75,57 @@ class DeviceState(msgspec.Struct, frozen=True):
     reasons: list[str] | None = None
 
 
+class LoaderSettings(msgspec.Struct, frozen=True):
+    """Settings of a DataLoader; null is what it does not say."""
+
+    batch_size: int | None = None
+    workers: int | None = None
+    pin_memory: bool | None = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+
+
+class OptimizerSettings(msgspec.Struct, frozen=True):
+    """An optimizer's class, and which of its implementations was asked for; null: torch chooses, or there is one."""
+
+    name: str
+    foreach: bool | None = None
+    fused: bool | None = None
+
+
+class TrainingSettings(msgspec.Struct, frozen=True):
+    """Settings of a training beside those of its parallelism, as the recorded process had them.
+
+    `autocast` is its dtype, null: off, or not seen, as in a compiled model. `forwards_per_step` is null likewise: 4
+    where gradients of four batches are accumulated. `allocator` is the environment's configuration, empty without.
+    """
+
+    loaders: list[LoaderSettings] = []
+    optimizers: list[OptimizerSettings] = []
+    allocator: str = ""
+    autocast: str | None = None
+    matmul_precision: str | None = None
+    memory_format: str | None = None  # channels_last or contiguous; null of a model without convolutions
+    forwards_per_step: float | None = None
+
+
+class HostStates(msgspec.Struct, frozen=True):
+    """What a rank's host was in, in every step that was timed or profiled: a list's places are the steps.
+
+    Null is what could not be read. `runnable_ns` is how long a thread could have run and had no core (schedstat(5)).
+    `cpu_mhz` has a reading per round, of the CPU that the main thread ran on.
+    """
+
+    step: list[int] = []  # its number in the recording, from 1
+    host_ns: list[int] = []  # how long the host was in it
+    gc_ns: list[int | None] = []  # in Python's garbage collections, of whatever thread
+    runnable_ns: list[int | None] = []  # the main thread's
+    autograd_runnable_ns: list[int | None] = []  # autograd's threads', the most of one
+    switches: list[int | None] = []  # involuntary ones of the main thread
+    faults: list[int | None] = []  # its page faults that were read from disk
+    cpu_mhz: list[float | None] = []
+
+
 class Dataset(msgspec.Struct, frozen=True):
     """What was trained on: an epoch is `samples` of it. Of synthetic data accuracy means nothing."""
 
@@ -120,12 +171,14 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     batch_per_gpu: int | None = None
     bucket_cap_mb: float | None = None
     settings: dict[str, Any] = {}
+    training: TrainingSettings | None = None
     profiler: dict[str, Any] = {}
     parameters: list[Parameter] = []
     buckets: list[Bucket] | None = None
     controls: Controls = Controls()
     memory: Memory | None = None
     device_states: dict[str, list[DeviceState]] | None = None  # by rank
+    host_states: dict[str, HostStates] | None = None  # by rank
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
     notes: list[str] = []
@@ -139,6 +192,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             command=redacted_command(self.command),
             environment=redacted_values(self.environment),
             settings=redacted_values(self.settings),
+            training=self.training
+            and msgspec.structs.replace(self.training, allocator=redacted(self.training.allocator)),
             notes=[redacted(note) for note in self.notes],
         )
 
@@ -168,7 +223,8 @@ def join_manifests(manifests: Sequence[Manifest]) -> Manifest:
         parallelism=joined_parallelism(manifest.parallelism for manifest in manifests),
         controls=joined_controls([manifest.controls for manifest in manifests]),
         memory=_joined_memory([manifest.memory for manifest in manifests if manifest.memory is not None]),
-        device_states=_joined_states([manifest.device_states for manifest in manifests if manifest.device_states]),
+        device_states=_joined_by_rank([manifest.device_states for manifest in manifests if manifest.device_states]),
+        host_states=_joined_by_rank([manifest.host_states for manifest in manifests if manifest.host_states]),
         notes=list(dict.fromkeys(note for manifest in manifests for note in manifest.notes)),
     )
 
@@ -184,7 +240,7 @@ def _joined_memory(parts: Sequence[Memory]) -> Memory | None:
     return Memory(parts[0].source, {rank: peak for part in parts for rank, peak in part.peak_bytes.items()})
 
 
-def _joined_states(parts: Sequence[dict[str, list[DeviceState]]]) -> dict[str, list[DeviceState]] | None:
+def _joined_by_rank(parts: Sequence[dict[str, V]]) -> dict[str, V] | None:
     return {rank: states for part in parts for rank, states in part.items()} or None
 
 
@@ -236,10 +292,13 @@ def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
         manifest,
         host_of_rank=kept(manifest.host_of_rank),
         controls=manifest.controls.each(
-            lambda control: Control(kept(control.steps_ns), kept(control.samples_ns)),
+            lambda control: msgspec.structs.replace(
+                control, steps_ns=kept(control.steps_ns), samples_ns=kept(control.samples_ns)
+            ),
         ),
         memory=memory and Memory(memory.source, kept(memory.peak_bytes)),
         device_states=states and kept(states),
+        host_states=manifest.host_states and kept(manifest.host_states),
         parallelism=parallelism and of_known_ranks(parallelism, kept),
     )
     if not odd:

@@ -21,6 +21,7 @@ CATEGORIES = {
     "python_function": Category.PYTHON,
     "cuda_sync": Category.SYNC,
     "overhead": Category.OVERHEAD,
+    "gc": Category.COLLECTION,
     "ac2g": Category.FLOW,
     "fwdbwd": Category.FLOW,
     # Categories were capitalized before 2022.

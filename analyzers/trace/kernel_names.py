@@ -26,6 +26,7 @@ class Category(IntEnum):
     SYNC = 9  # a stream or the host waiting; such rows are kept apart from all others
     ABSENT = 10  # a device event that the rank's other window holds, light or full, and this one does not
     OVERHEAD = 11  # the profiler's own work, or the driver's, on whatever thread
+    COLLECTION = 12  # a garbage collection of Python's, which `tracer record` writes into its traces
 
 
 class Kind(IntEnum):

@@ -61,6 +61,41 @@ def called(name: str, ts: float, dur: float, tid: int = MAIN) -> Event:
 # Drawn. Kernels of `kernel` are launched by calls of half a microsecond.
 
 
+def test_collections_and_allocations_are_causes_of_their_own(tmp_path):
+    rows = [
+        step(3, 0, 100),
+        *kernel("first", 1, 2, 8),  # idle from 10 to 40
+        host("gc of generation 2", 11, 6, category="gc"),  # in Python
+        called("cudaStreamSynchronize", 15, 4),  # from a finalizer, say
+        host("aten::empty", 21, 14),
+        called("cudaMalloc", 22, 5),
+        host("gc of generation 0", 29, 2, category="gc"),  # in an operator
+        *kernel("second", 36, 40, 5),
+    ]
+    expected = {
+        "gc": 4 + 2, "synchronize": 4, "allocator": 5, "operator": 14 - 5 - 2, "python": 1 + 2 + 1, "launch_latency": 4
+    }  # fmt: skip
+    assert causes(traced(tmp_path, *rows)) == us(expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "cause"),
+    [
+        ("cudaFree", "allocator"),
+        ("cudaHostAlloc", "allocator"),
+        ("hipHostMalloc", "allocator"),
+        ("cuMemMap", "allocator"),
+        ("cuMemSetAccess", "allocator"),
+        ("cuMemcpyHtoD_v2", "synchronize"),
+        ("cuMemsetD32Async", "python"),
+        ("cudaMemGetInfo", "python"),
+    ],
+)
+def test_which_calls_are_the_allocators(tmp_path, call, cause):
+    rows = [step(3, 0, 100), *kernel("first", 1, 2, 8), called(call, 10, 10), *kernel("second", 20, 25, 5)]
+    assert causes(traced(tmp_path, *rows)) == us({cause: 10, "launch_latency": 5})
+
+
 def test_what_lies_before_the_launch_is_the_hosts(tmp_path):
     rows = [
         step(3, 0, 100),
@@ -140,7 +175,7 @@ def test_what_the_profiler_does_meanwhile_is_its_own(tmp_path):
     assert causes(traced(tmp_path, *rows, flush)) == us({"python": 10, "launch_latency": 10})
     held = called("cudaFree", 11, 13)
     flushed = causes(traced(tmp_path, *rows, flush, held))
-    assert flushed == us({"python": 2, "profiler": 11, "launch_latency": 7})
+    assert flushed == us({"python": 1, "allocator": 1, "profiler": 11, "launch_latency": 7})
 
 
 def test_gaps_without_a_launch_are_unknown(tmp_path):
@@ -203,6 +238,8 @@ def test_a_call_that_a_full_queue_holds_up_is_known_by_its_length(tmp_path):
 
 # Random traces.
 
+HOST_ROWS = ["aten::item", LOADER, "cudaDeviceSynchronize", "cudaMemcpy", "cudaFree", "gc", "range", ""]
+
 
 @st.composite
 def traces(draw_one):
@@ -213,8 +250,10 @@ def traces(draw_one):
         at = draw_one(number(0, 5))
         while at < 110:
             length = draw_one(number(1, 20))
-            what = draw_one(st.sampled_from(["aten::item", LOADER, "cudaDeviceSynchronize", "cudaMemcpy", "range", ""]))
-            if what.startswith("cuda"):
+            what = draw_one(st.sampled_from(HOST_ROWS))
+            if what == "gc":
+                rows.append(host("gc of generation 0", at, length, tid=tid, category="gc"))
+            elif what.startswith("cuda"):
                 rows.append(host(what, at, length, tid=tid, category="cuda_runtime", correlation=10_000 + len(rows)))
             elif what in (LOADER, "range"):
                 rows += [ranged(what, at, length, tid=tid), host("aten::stack", at + length / 4, length / 2, tid=tid)]

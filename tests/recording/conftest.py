@@ -43,7 +43,7 @@ def made_gpu(monkeypatch):
             def step(self):
                 done.append("step")
 
-            def write(self, folder, rank):
+            def write(self, folder, rank, host_rows=()):
                 done.append("write")
 
         class MadeCuptiWindow(MadeWindow):
@@ -55,11 +55,15 @@ def made_gpu(monkeypatch):
             def __init__(self, gpu):
                 self.marks = 0
 
-            def mark(self):
+            def mark(self, number):
                 self.marks += 1
+                self.first = getattr(self, "first", number)
 
             def steps_ns(self):
                 return [1000] * (self.marks - 1)
+
+            def numbers(self):
+                return [*range(self.first + 1, self.first + self.marks)]
 
         monkeypatch.setattr(recording, "gpus_of", lambda model: [0])
         monkeypatch.setattr(recording, "open_gpus", lambda gpus: [])

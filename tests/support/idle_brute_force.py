@@ -19,9 +19,12 @@ from tests.support.brute_force import DEVICE, Event, Span, devices, read, span, 
 
 CAUSES = (
     *("input", "synchronize", "operator", "python"),
-    *("launch_latency", "kernel_gap", "dependency", "unknown", "profiler"),
+    *("launch_latency", "kernel_gap", "dependency", "unknown", "profiler", "allocator", "gc"),
 )
+# Of what a thread may be in at once, the first.
+STATES = ("input", "allocator", "synchronize", "gc", "operator")
 CALLS = ("cuda_runtime", "cuda_driver", "hip_runtime")
+ALLOCATES = re.compile(r"(cuda|hip)(Malloc|MallocHost|HostAlloc|HostMalloc|Free|FreeHost|HostFree)|cuMem(?!cpy|set)")
 LOADER = re.compile(r"enumerate\(DataLoader\)#")
 WAITS = re.compile(r"(cuda|hip|cu)(Stream|Device|Event|Ctx)Synchronize$|(cuda|hip|cu)Memcpy(?!.*Async)")
 
@@ -72,6 +75,10 @@ class Trace:
                 WAITS.match(event["name"]) or ("Memcpy" in event["name"] and correlation(event) in pageable)
             ):
                 state = "synchronize"
+            elif event.get("cat") in CALLS and ALLOCATES.match(event["name"]):
+                state = "allocator"
+            elif event.get("cat") == "gc":
+                state = "gc"
             elif event.get("cat") == "cpu_op" and not event["name"].startswith("ProfilerStep#"):
                 state = "operator"
             if state:
@@ -182,7 +189,7 @@ def pieces_of(trace: Trace, gap: Gap, delay: int) -> Iterator[tuple[str, Span]]:
     states = {name: meeting(spans, begin, queued) for name, spans in trace.host.get(gap.call["tid"], {}).items()}
     edges = {begin, queued, *(edge for spans in states.values() for pair in spans for edge in pair)}
     for here, following in itertools.pairwise(sorted(edge for edge in edges if begin <= edge <= queued)):
-        state = next((name for name in CAUSES[:3] if any(a <= here < b for a, b in states.get(name, ()))), "python")
+        state = next((name for name in STATES if any(a <= here < b for a, b in states.get(name, ()))), "python")
         yield state, (here, following)
     is_first = span(gap.ender)[0] == trace.first[correlation(gap.ender)]
     if is_first and begin <= called < stop:

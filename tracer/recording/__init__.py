@@ -2,9 +2,10 @@
 
 `tracer.Session`, and `unchanged_script` which the `hook` arms, drive a `recorder` step by step; the room `windows`
 profiles and times steps, `rendezvous` lets ranks meet. `model_facts`, the room `strategies`, `link_rates` and
-`device_states` find out what trains, how it is parallelized, over which links, on devices in which state; `rank_part`
-and `run_json` write it down, `collect` puts the recording in its place. `rank_process` is for processes that are ranks,
-`torch_compat` has what differs between versions of torch. Importing this room imports torch.
+`device_states` find out what trains, how it is parallelized, over which links, on devices in which state,
+`training_settings` with what, `host_states` what holds the hosts up; `rank_part` and `run_json` write it down,
+`collect` puts the recording in its place. `rank_process` is for processes that are ranks, `torch_compat` has what
+differs between versions of torch. Importing this room imports torch.
 
 Decisions: docs/dev/decisions/recording.md
 """

@@ -18,7 +18,17 @@ from torch import nn
 from analyzers.command_lines import redacted_command
 from analyzers.json_documents import compact
 from analyzers.paths import read_file
-from analyzers.run import LIGHT, Bucket, Dataset, DeviceState, Epoch, Parallelism, Parameter
+from analyzers.run import (
+    LIGHT,
+    Bucket,
+    Dataset,
+    DeviceState,
+    Epoch,
+    HostStates,
+    Parallelism,
+    Parameter,
+    TrainingSettings,
+)
 from tracer.config import LightRecorder, Plan
 from tracer.errors import TracerError
 from tracer.recording import torch_compat as compat
@@ -84,8 +94,9 @@ class RankRounds(msgspec.Struct, frozen=True, kw_only=True):
 class RankPart(RankRounds, frozen=True, kw_only=True):
     """What one rank knows. The first rank's copy of what all share is the one that is used.
 
-    `rounds` and `steps` are how far the recording is, which is complete once the part says which rounds are kept; the
-    part is complete when it has `ended`. `light` is what records light windows, `why_not_cupti` why not CUPTI alone.
+    `step_numbers` has the number of each step of `steps_ns`. `rounds` and `steps` are how far the recording is, which
+    is complete once the part says which rounds are kept; the part is complete when it has `ended`. `light` is what
+    records light windows, `why_not_cupti` why not CUPTI alone.
     """
 
     rank: int
@@ -111,6 +122,9 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     why_not_cupti: str | None = None
     failed_nosync: str | None = None
     device_states: list[DeviceState] = []
+    host_states: HostStates | None = None
+    training: TrainingSettings | None = None
+    step_numbers: dict[str, list[list[int]]] = {}
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None
     ended: bool = False

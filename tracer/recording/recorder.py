@@ -26,10 +26,11 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, DeviceState, Parallelism
+from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, DeviceState, Parallelism, TrainingSettings
 from tracer.config import LightRecorder, Plan
 from tracer.errors import SessionIncomplete
 from tracer.recording.device_states import open_gpus
+from tracer.recording.host_states import HostWatch
 from tracer.recording.model_facts import gpus_of
 from tracer.recording.rank_part import (
     ROUND,
@@ -47,7 +48,9 @@ from tracer.recording.rank_part import (
 from tracer.recording.rendezvous import PATIENCE, Meeting
 from tracer.recording.strategies import Program, no_sync, parallelism_of, program_of, watched_splits
 from tracer.recording.torch_compat import rank_and_size
+from tracer.recording.training_settings import Forwards, training_settings
 from tracer.recording.windows import (
+    FULL,
     CuptiWindow,
     HostTimes,
     KinetoWindow,
@@ -113,6 +116,14 @@ class RecordedSoFar:
         return RankRounds(steps_ns=steps_ns, failed_light=self.failed_light)
 
     @property
+    def step_numbers(self) -> dict[str, list[list[int]]]:
+        """Return the numbers of these steps, in the same order."""
+        return {
+            name: [[number for times in block for number in times.numbers()] for block in by_round.values()]
+            for name, by_round in self.times.items()
+        }
+
+    @property
     def round(self) -> int:
         """Return the number of the round that is under way."""
         return self.rounds + 1
@@ -146,6 +157,9 @@ class Recorder:
         self._watching = ExitStack()
         self._gpus = gpus_of(subject.model)
         self._open_gpus = open_gpus(self._gpus)
+        self._hosts = HostWatch()
+        self._forwards = Forwards()
+        self._training: TrainingSettings | None = None
         self.meeting = Meeting(patience)
         self.recorded = 0
         self._identity = ""
@@ -201,6 +215,10 @@ class Recorder:
 
     def _run(self) -> Generator[None, None, None]:
         """The whole recording; each `yield` is one training step of the caller."""
+        with self._hosts.collections:
+            yield from self._recordings()
+
+    def _recordings(self) -> Iterator[None]:
         plan = self._plan
         taken = RecordedSoFar(self._place())
         self._identity = self.meeting.broadcast(uuid.uuid4().hex)
@@ -236,6 +254,7 @@ class Recorder:
         return self._folder / (RUN if self._plan.every is None else STEP.format(number=self.done))
 
     def _recording(self, taken: RecordedSoFar, rounds: int, nosync: bool) -> Iterator[None]:
+        self._hosts.forget()
         for number in range(1, rounds + 1):
             light = self._light
             for block in self._round(number, rounds, nosync):
@@ -263,7 +282,7 @@ class Recorder:
         times = self._new_times(block, taken)
         for _ in range(self._plan.active):
             yield
-            times.mark()
+            self._mark(times)
 
     def _with_host_timed(self, steps: int, taken: RecordedSoFar) -> Iterator[None]:
         times = HostTimes()
@@ -273,7 +292,7 @@ class Recorder:
             self._synchronize()
             times.begin()
             yield
-            times.end()
+            times.end(self.done)
 
     def _profiled(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         plan = self._plan
@@ -282,8 +301,12 @@ class Recorder:
         with ExitStack() as ranges, self._window(block) as window:
             for model in models:
                 ranges.enter_context(module_ranges(model))
+            if models:
+                ranges.enter_context(self._forwards.watched(models[0], block.length(plan)))
             for step in range(plan.warmup):
                 yield
+                if step == plan.warmup - 1 and block.keep in (LIGHT, FULL):
+                    self._hosts.read_clock()
                 if step == plan.warmup - 1 and block.keep == LIGHT:
                     # The devices still have this step to do, which is neither timed nor kept in the trace.
                     taken.device_states += [gpu.state(taken.round) for gpu in self._open_gpus]
@@ -294,13 +317,13 @@ class Recorder:
             times = self._new_times(block, taken)
             for step in range(plan.active):
                 yield
-                times.mark()
+                self._mark(times)
                 if step == plan.active - 1:
                     self._synchronize()
                 window.step()
         if block.keep is not None:
             folder = NOSYNC if block.nosync else f"{ROUND.format(number=taken.round)}/{block.keep}"
-            window.write(taken.folder / folder, self.meeting.rank)
+            window.write(taken.folder / folder, self.meeting.rank, self._hosts.rows())
         if isinstance(window, CuptiWindow):
             self._agree_on(window, block, taken)
 
@@ -312,10 +335,16 @@ class Recorder:
     def _new_times(self, block: StepBlock, taken: RecordedSoFar) -> StepTimes:
         """The times of a block that begins now."""
         times = StepTimes(self._gpus[0] if self._gpus else None)
-        times.mark()
+        times.mark(self.done)
+        self._hosts.begin(self.done)
         if block.control is not None:
             taken.times.setdefault(block.control, {}).setdefault(taken.round, []).append(times)
         return times
+
+    def _mark(self, times: StepTimes) -> None:
+        """Say that a step has ended that is timed."""
+        times.mark(self.done)
+        self._hosts.mark(self.done)
 
     def _agree_on_light(self) -> None:
         """Have all ranks' light windows recorded the same way: one that cannot use CUPTI alone decides for all."""
@@ -359,6 +388,7 @@ class Recorder:
         if taken.rounds <= 1:
             # Before the first step of all some settings are not final; after a round they are.
             self._parallelism = parallelism_of(self._program)
+            self._training = training_settings(self._subject.model, self._forwards)
         if taken.rounds > 0:
             self._watching.close()
         rank_part = part(self._program.models, self._subject.facts, self._parallelism)
@@ -370,11 +400,14 @@ class Recorder:
             of_steps=self._total,
             rounds=taken.rounds,
             steps_ns=taken.of_rank.steps_ns,
+            step_numbers=taken.step_numbers,
             failed_light=taken.failed_light,
             failed_nosync=taken.failed_nosync,
             light=self._light if self._gpus else None,
             why_not_cupti=self._why_not_cupti,
             device_states=taken.device_states,
+            host_states=self._hosts.states(),
+            training=self._training,
             kept_rounds=kept_rounds,
             why_no_nosync=_why_no_nosync(self._subject),
             ended=kept_rounds is not None and not self._subject.goes_on,

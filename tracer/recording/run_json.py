@@ -119,12 +119,14 @@ def _manifest(
         batch_per_gpu=facts.batch_per_gpu,
         bucket_cap_mb=facts.bucket_cap_mb,
         settings=facts.settings | ({"ddp": first.ddp} if first.ddp is not None else {}),
+        training=first.training,
         profiler=msgspec.to_builtins(first.plan) | {"light": first.light, "kept_rounds": dict(rounds)},
         parameters=first.parameters,
         buckets=first.buckets,
         controls=_controls(parts),
         memory=Memory(first.memory_source, {str(part.rank): part.peak_bytes for part in parts}),
         device_states={str(part.rank): part.device_states for part in parts if part.device_states} or None,
+        host_states={str(part.rank): part.host_states for part in parts if part.host_states is not None} or None,
         dataset=facts.dataset,
         epochs=first.epochs,
         notes=list(notes),
@@ -145,8 +147,10 @@ def _strategy(parts: Sequence[RankPart], parallelism: Parallelism | None) -> str
 
 
 def _controls(parts: Sequence[RankPart]) -> Controls:
+    numbers = parts[0].step_numbers
     measured: dict[str, Control] = {
-        name: control({part.rank: part.steps_ns.get(name, []) for part in parts}) for name in parts[0].steps_ns
+        name: control({part.rank: part.steps_ns.get(name, []) for part in parts}, numbers.get(name, []))
+        for name in parts[0].steps_ns
     }
     why = parts[0].why_no_nosync
     return Controls(**measured, reasons={"nosync": why} if why else {})

@@ -90,7 +90,7 @@ SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, IDLE)
 _IDLE = (
     ("input", 0.85, "dotted", ("input",)),
     ("synchronize", 0.8, "striped", ("synchronize",)),
-    ("host", 0.75, "", ("operator", "python")),
+    ("host", 0.75, "", ("operator", "python", "allocator", "gc")),
     ("launch latency", 0.6, "level", ("launch_latency",)),
     ("device", 0.32, "", ("kernel_gap", "dependency")),
     ("unknown", 0.6, "upright", ("unknown", "profiler")),
@@ -99,10 +99,11 @@ IDLE_LOOKS = tuple(
     StepPart(f"idle_{name.split()[0]}", f"idle: {name}", IDLE.color, IDLE.glyph, shade, pattern, dark=IDLE.dark)
     for name, shade, pattern, _ in _IDLE
 )
+_LOOK_OF = {cause: look for look, (*_, causes) in zip(IDLE_LOOKS, _IDLE, strict=True) for cause in causes}
+# In the order of causes.
 IDLE_PARTS = tuple(
-    replace(look, field=part.field, label=part.label, look=look.field)
-    for look, (*_, causes) in zip(IDLE_LOOKS, _IDLE, strict=True)
-    for part in map(step_parts.BY_CAUSE.__getitem__, causes)
+    replace(_LOOK_OF[cause], field=part.field, label=part.label, look=_LOOK_OF[cause].field)
+    for cause, part in step_parts.BY_CAUSE.items()
 )
 # A step's parts with idle time by cause.
 CAUSE_PARTS = (*SPLIT_PARTS[:-1], *IDLE_PARTS)

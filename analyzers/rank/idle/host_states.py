@@ -1,7 +1,7 @@
-"""States of host threads: loader, synchronizing call, operator, Python.
+"""States of host threads: loader, allocation, synchronizing call, collection, operator, Python.
 
 loader        |=======|                              first that applies:
-calls                    |cudaStreamSynchronize|     input, synchronize, operator, python
+calls                    |cudaStreamSynchronize|     input, allocator, synchronize, gc, operator, python
 operators            |aten::item...................|
 state      python|input  |o|synchronize         |op|python
 """
@@ -32,6 +32,8 @@ class Cause(IntEnum):
     DEPENDENCY = 6
     UNKNOWN = 7
     PROFILER = 8
+    ALLOCATOR = 9
+    GC = 10
 
     @property
     def label(self) -> str:
@@ -44,6 +46,8 @@ class Cause(IntEnum):
 _SYNCHRONIZES = re.compile(
     r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx|Thread)Synchronize(?:_\w+)?|(?:cuda|hip|cu)Memcpy(?!\w*Async)\w*"
 )
+# Calls that reserve or give back memory of the device, or memory of the host for it.
+_ALLOCATES = re.compile(r"(?:cuda|hip)(?:Ext)?(?:Host)?(?:Malloc|Alloc|Free)\w*|cuMem(?!cpy|set)\w*")
 _COPIES_LATER = re.compile(r"(?:cuda|hip|cu)Memcpy\w*Async\w*")
 _INTO_PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 
@@ -99,17 +103,20 @@ class HostStates:
         self._operators = _Rows(host, (events.category == Category.OPERATOR) & ~marks)
         self._ranges = _Rows(host, ranges & ~marks)
         self._calls = _Rows(host, self.is_synchronizing)
+        self._allocations = _Rows(host, (events.category == Category.LAUNCH) & _matching(events, _ALLOCATES))
+        self._collections = _Rows(host, events.category == Category.COLLECTION)
 
     def of_thread(self, thread: int) -> ThreadStates:
         """Return one thread's states."""
-        told_by = (self._loader, self._calls, self._operators)
+        told_by = (self._loader, self._allocations, self._calls, self._collections, self._operators)
         changes = [rows.outermost_edges(thread) for rows in told_by]
         edges = sorted_set(np.concatenate([*changes, self._ranges.edges(thread), [_BEFORE, _AFTER]]))
         places = Places(np.full(len(edges) - 1, thread), edges[:-1])
-        in_loader, in_call, in_operator = (rows.outermost(places) for rows in told_by)
+        found = [rows.outermost(places) for rows in told_by]
+        in_loader, _, in_call, _, in_operator = found
         in_range = self._ranges.innermost(places)
-        known = [in_loader >= 0, in_call >= 0, in_operator >= 0]
-        cause = np.select(known, [Cause.INPUT, Cause.SYNCHRONIZE, Cause.OPERATOR], Cause.PYTHON)
+        causes = [Cause.INPUT, Cause.ALLOCATOR, Cause.SYNCHRONIZE, Cause.GC, Cause.OPERATOR]
+        cause = np.select([rows >= 0 for rows in found], causes, Cause.PYTHON)
         within = np.where(in_operator >= 0, in_operator, in_range)
         within = np.where(in_loader >= 0, in_loader, within)
         in_call = np.where(cause == Cause.SYNCHRONIZE, in_call, UNKNOWN)

@@ -30,7 +30,9 @@ class IdleCauses(msgspec.Struct, frozen=True):
     kernel_gap_ns: int
     dependency_ns: int
     unknown_ns: int
-    profiler_ns: int = 0  # not in documents of 0.2 and before
+    profiler_ns: int = 0  # this and what follows: not in documents of 0.2 and before
+    allocator_ns: int = 0
+    gc_ns: int = 0
 
 
 class IdlePhase(msgspec.Struct, frozen=True):

@@ -46,8 +46,9 @@ class Evidence(StepTime, frozen=True):
     not known. `complete`: no collective has
     members that are not in the run. `gradient_dtypes` are those that are reduced, `latency_ns` the shortest transfer of
     an all_reduce, None where none is known. `host` is each rank's, and `slowed` says which ranks' devices run slower
-    than the others'. `input_caution` says how far the profiler may have made what full windows show, whose times those
-    of the input are. `environment` is what run.json has of it. Without `names_ranks` which rank is which is a guess.
+    than the others', `held_up` what held which ranks' hosts up. `input_caution` says how far the profiler may have made
+    what full windows show, whose times those of the input are. `environment` is what run.json has of it. Without
+    `names_ranks` which rank is which is a guess.
     """
 
     recorded_windows: int = 1
@@ -73,6 +74,7 @@ class Evidence(StepTime, frozen=True):
     latency_ns: int | None = None
     host: Mapping[RankNumber, str] = {}
     slowed: Mapping[RankNumber, str] = {}
+    held_up: Mapping[RankNumber, str] = {}
     input_caution: str = ""
     environment: Mapping[str, str] = {}
     torch_version: str | None = None

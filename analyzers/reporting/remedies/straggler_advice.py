@@ -233,6 +233,8 @@ def _kept(evidence: Evidence, late: Late) -> str:
         return f", and {evidence.slowed[late.rank]}"
     if late.reason != "launch":
         return ""
+    if late.rank in evidence.held_up:
+        return f"; {evidence.held_up[late.rank]}"
     devices = [device for device in evidence.idle if device.rank == late.rank]
     python_ns = max((device.ns.get(Cause.PYTHON, 0.0) for device in devices), default=0.0)
     if python_ns < LEAST_SHARE * evidence.step_ns:

@@ -12,7 +12,7 @@ def test_on_a_cpu_steps_are_timed_by_the_host(monkeypatch):
     monkeypatch.setattr("time.perf_counter_ns", lambda: next(instants))
     times = StepTimes(None)
     for _ in range(3):
-        times.mark()
+        times.mark(0)
     assert times.steps_ns() == [30, 60]
 
 
@@ -34,7 +34,7 @@ def test_on_a_gpu_they_are_timed_by_events_on_the_current_stream(monkeypatch):
     monkeypatch.setattr(torch, "cuda", made)
     times = StepTimes(2)
     for _ in range(3):
-        times.mark()
+        times.mark(0)
     assert times.steps_ns() == [500_000, 2_750_000]
 
 

@@ -15,3 +15,4 @@ from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
 from tracer.recording.windows.libcupti import Cupti, CuptiUnusable, loaded_cupti
 from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
 from tracer.recording.windows.step_times import HostTimes, StepTimes
+from tracer.recording.windows.trace_file import HostRow

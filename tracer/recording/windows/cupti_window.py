@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,7 @@ from analyzers.trace import LIGHT_STEP
 from tracer.recording.windows.device_activity import DeviceActivity, checked_activity
 from tracer.recording.windows.libcupti import CuptiUnusable
 from tracer.recording.windows.records import DeviceRow
-from tracer.recording.windows.trace_file import write_trace
+from tracer.recording.windows.trace_file import HostRow, encoded, event, microseconds, write_trace
 
 NS_PER_S = 1_000_000_000
 
@@ -61,7 +62,7 @@ class CuptiWindow:
         if self._steps >= self._warmup and self._activity is not None:
             self._marks_ns.append(self._activity.now_ns())
 
-    def write(self, folder: Path, rank: int) -> None:
+    def write(self, folder: Path, rank: int, host_rows: Sequence[HostRow] = ()) -> None:
         """Leave the trace in a folder as rankN.json.gz, unless it failed. Raises TracerError for a full disk."""
         if self._activity is None or self.failure is not None or len(self._marks_ns) < 2:
             return
@@ -71,18 +72,18 @@ class CuptiWindow:
             self.failure = str(error)
             return
 
-        write_trace(folder, rank, lambda target: target.write(_document(rows, self._marks_ns, self._warmup)))
+        write_trace(folder, rank, lambda target: target.write(_document(rows, self._marks_ns, self._warmup, host_rows)))
 
 
-def _document(rows: list[DeviceRow], marks_ns: list[int], warmup: int) -> bytes:
+def _document(rows: list[DeviceRow], marks_ns: list[int], warmup: int, host_rows: Sequence[HostRow]) -> bytes:
     """The trace as Kineto would write it: times in microseconds since a whole second, an event on lines of its own."""
     base_ns = min(marks_ns) // NS_PER_S * NS_PER_S
     steps = (
-        _event("user_annotation", f"{LIGHT_STEP}{number}", (os.getpid(), threading.get_native_id()), span, base_ns, {})
+        event("user_annotation", f"{LIGHT_STEP}{number}", (os.getpid(), threading.get_native_id()), span, base_ns, {})
         for number, span in enumerate(pairwise(marks_ns), start=warmup)
     )
     devices = (
-        _event(row.category, row.name, (row.device, row.stream), (row.start_ns, row.end_ns), base_ns, row.arguments)
+        event(row.category, row.name, (row.device, row.stream), (row.start_ns, row.end_ns), base_ns, row.arguments)
         for row in rows
     )
     head = {
@@ -92,32 +93,11 @@ def _document(rows: list[DeviceRow], marks_ns: list[int], warmup: int) -> bytes:
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": base_ns,
     }
-    events = [*steps, *devices, *_names(sorted({row.device for row in rows}))]
-    lines = (b"  {\n    " + msgspec.json.encode(event)[1:-1] + b"\n  }" for event in events)
+    hosts = (row.event(base_ns) for row in host_rows)
+    lines = map(encoded, [*steps, *devices, *hosts, *_names(sorted({row.device for row in rows}))])
     # Spaces behind colons: HTA looks for "rank": and a number.
     opening = msgspec.json.format(msgspec.json.encode(head), indent=1)[:-2] + b',\n "traceEvents": [\n'
     return opening + b",\n".join(lines) + b"\n  ]}\n"
-
-
-def _event(
-    category: str, name: str, place: tuple[int, int], span_ns: tuple[int, int], base_ns: int, arguments: dict[str, Any]
-) -> dict[str, Any]:
-    start_ns, end_ns = span_ns
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": place[0],
-        "tid": place[1],
-        "ts": _microseconds(start_ns - base_ns),
-        "dur": _microseconds(end_ns - start_ns),
-        "args": arguments,
-    }
-
-
-def _microseconds(ns: int) -> msgspec.Raw:
-    """Kineto's number: microseconds with three decimals, exactly."""
-    return msgspec.Raw(f"{ns // 1000}.{ns % 1000:03d}".encode())
 
 
 def _device_properties() -> list[dict[str, Any]]:
@@ -150,7 +130,7 @@ def _names(devices: list[int]) -> list[dict[str, Any]]:
     """Names of processes, for viewers: the host's, and the GPUs'."""
     named = [(os.getpid(), "python", "CPU"), *((device, "python", f"GPU {device}") for device in devices)]
     return [
-        {"name": key, "ph": "M", "ts": _microseconds(0), "pid": pid, "tid": 0, "args": {argument: text}}
+        {"name": key, "ph": "M", "ts": microseconds(0), "pid": pid, "tid": 0, "args": {argument: text}}
         for pid, process, label in named
         for key, argument, text in (("process_name", "name", process), ("process_labels", "labels", label))
     ]

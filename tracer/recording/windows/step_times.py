@@ -17,9 +17,11 @@ class StepTimes:
         self._gpu = gpu
         self._events: list[torch.cuda.Event] = []
         self._instants_ns: list[int] = []
+        self._numbers: list[int] = []
 
-    def mark(self) -> None:
-        """Say that a step has ended, or that the first one begins."""
+    def mark(self, number: int) -> None:
+        """Say that a step has ended, which has a number, or that the one after it is the first."""
+        self._numbers.append(number)
         if self._gpu is None:
             self._instants_ns.append(time.perf_counter_ns())
             return
@@ -36,6 +38,10 @@ class StepTimes:
             return [end - begin for begin, end in pairwise(self._instants_ns)]
         return [round(begin.elapsed_time(end) * NS_PER_MS) for begin, end in pairwise(self._events)]
 
+    def numbers(self) -> list[int]:
+        """Return each step's number."""
+        return self._numbers[1:]
+
 
 class HostTimes:
     """Times what the host takes for a step that begins with the device at rest, so that no full queue holds it up."""
@@ -43,15 +49,21 @@ class HostTimes:
     def __init__(self) -> None:
         self._began_ns = 0
         self._steps_ns: list[int] = []
+        self._numbers: list[int] = []
 
     def begin(self) -> None:
         """Say that a step begins, and that the device is at rest."""
         self._began_ns = time.perf_counter_ns()
 
-    def end(self) -> None:
-        """Say that the host has launched the step."""
+    def end(self, number: int) -> None:
+        """Say that the host has launched the step, which has a number."""
+        self._numbers.append(number)
         self._steps_ns.append(time.perf_counter_ns() - self._began_ns)
 
     def steps_ns(self) -> list[int]:
         """Return the host's time for each step in ns."""
         return self._steps_ns
+
+    def numbers(self) -> list[int]:
+        """Return each step's number."""
+        return self._numbers

@@ -39,7 +39,7 @@ _TIMES = {
     "u": step_parts.UNRESOLVED.lane,
     "x": step_parts.COPY.lane,
 }
-_IDLE = "ISOPLKDUF"
+_IDLE = "ISOPLKDUFAG"
 # The letter of each state, and the part of a step it is. Outside of the windows it is a dot.
 STATES = dict(zip((*_TIMES, *_IDLE), (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, *IDLE_PARTS), strict=True))
 OUTSIDE = "."

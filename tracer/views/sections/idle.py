@@ -22,9 +22,11 @@ MEANINGS = {
     "dependency": "work is queued, but waits for other work",
     "unknown": "no launch is recorded, or kernels are lost",
     "profiler": "the profiler itself is at work",
+    "allocator": "the CPU reserves or frees memory of the device",
+    "gc": "the CPU collects Python's garbage",
 }
 # What the host may change; the rest is the device's, or the launch's.
-_HOSTS = ("input", "synchronize", "operator", "python")
+_HOSTS = ("input", "synchronize", "allocator", "gc", "operator", "python")
 _PHASES = {
     "forward": "in the forward pass",
     "backward": "in the backward pass",

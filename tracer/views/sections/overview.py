@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from analyzers.reporting import ControlFigures, Report, RunFacts, Window
-from analyzers.run import Epoch
+from analyzers.run import Epoch, LoaderSettings
 from analyzers.units import NS_PER_S, between_ms, ms, percent
 from tracer.views import (
     COMM,
@@ -80,6 +80,7 @@ def _rank_view(report: Report, width: int | None) -> list[Section]:
         loader(report),
         epochs(report.run),
         memory(report.run),
+        training(report.run),
     ]
 
 
@@ -182,6 +183,40 @@ def representative_window(report: Report) -> Window:
     chosen = report.summary.representative
     key = (chosen.rank, chosen.device, chosen.step)
     return next(window for window in report.windows if (window.rank, window.device, window.step) == key)
+
+
+def training(run: RunFacts) -> Section:
+    """Say with which settings it was trained, where the recording says so."""
+    found = run.training
+    if found is None:
+        return []
+    loaders = [_words(f"DataLoader of batches of {one.batch_size}", _loader(one)) for one in found.loaders]
+    optimizers = [_words(one.name, _options(foreach=one.foreach, fused=one.fused)) for one in found.optimizers]
+    options = _options(
+        autocast=found.autocast or "off",
+        matmul_precision=found.matmul_precision,
+        memory_format=found.memory_format,
+        forwards_per_step=found.forwards_per_step,
+        allocator=found.allocator or None,
+    )
+    return [Paragraph(f"Settings of the training: {'; '.join([*loaders, *optimizers, *options])}.")]
+
+
+def _loader(loader: LoaderSettings) -> list[str]:
+    return _options(
+        workers=loader.workers,
+        pin_memory=loader.pin_memory,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    )
+
+
+def _words(name: str, options: Sequence[str]) -> str:
+    return f"{name} ({', '.join(options)})" if options else name
+
+
+def _options(**values: object) -> list[str]:
+    return [f"{name} {value}" for name, value in values.items() if value is not None]
 
 
 def controls(run: RunFacts) -> Section:
