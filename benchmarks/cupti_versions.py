@@ -25,12 +25,11 @@ def main(libraries: list[str]) -> int:
     """Print one line for each library; return 1 if any failed."""
     failed = 0
     for library in libraries:
-        tried = subprocess.run(
-            [sys.executable, __file__, "--one", library], capture_output=True, text=True, check=False
-        )
+        command = ["timeout", "60", sys.executable, __file__, "--one", library]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)
         words = tried.stdout.strip() or (tried.stderr.strip().splitlines() or ["said nothing"])[-1]
         failed += tried.returncode != 0
-        print(f"{Path(library).name}  exit code {tried.returncode}  {words}")
+        print(f"{library}: exit code {tried.returncode}; {words}", flush=True)
     return min(failed, 1)
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from analyzers.run import LoaderSettings, OptimizerSettings, TrainingSettings
 from tracer.recording.strategies import all_objects, inner, is_compiled
@@ -54,7 +55,7 @@ def training_settings(model: nn.Module, forwards: Forwards) -> TrainingSettings:
     """Return the settings of the training that this process does, as far as its objects say."""
     objects = all_objects()
     return TrainingSettings(
-        loaders=_distinct(_loader(found) for found in objects if issubclass(type(found), DataLoader)),
+        loaders=_loaders(objects),
         optimizers=_distinct(_optimizer(found) for found in objects if issubclass(type(found), torch.optim.Optimizer)),
         allocator=" ".join(os.environ[name] for name in ALLOCATOR if name in os.environ),
         autocast=forwards.autocast,
@@ -73,9 +74,14 @@ def _distinct(found: Iterable[T]) -> list[T]:
     return distinct
 
 
-def _loader(loader: DataLoader[Any]) -> LoaderSettings:
-    # A subclass may answer for attributes by doing things; what DataLoader itself keeps is in its own dictionary.
-    kept = vars(loader)
+def _loaders(objects: list[Any]) -> list[LoaderSettings]:
+    """What DataLoaders keep; where a script kept none, what their iterators do, of themselves with an underscore."""
+    loaders = [vars(found) for found in objects if issubclass(type(found), DataLoader)]
+    iterators = (vars(found) for found in objects if issubclass(type(found), _BaseDataLoaderIter))
+    return _distinct(map(_loader, loaders or [{name[1:]: value for name, value in kept.items()} for kept in iterators]))
+
+
+def _loader(kept: dict[str, Any]) -> LoaderSettings:
     return LoaderSettings(
         batch_size=_known(kept.get("batch_size"), int),
         workers=_known(kept.get("num_workers"), int),

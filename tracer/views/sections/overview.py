@@ -190,7 +190,7 @@ def training(run: RunFacts) -> Section:
     found = run.training
     if found is None:
         return []
-    loaders = [_words(f"DataLoader of batches of {one.batch_size}", _loader(one)) for one in found.loaders]
+    loaders = [_words("DataLoader", _loader(one)) for one in found.loaders]
     optimizers = [_words(one.name, _options(foreach=one.foreach, fused=one.fused)) for one in found.optimizers]
     options = _options(
         autocast=found.autocast or "off",
@@ -204,6 +204,7 @@ def training(run: RunFacts) -> Section:
 
 def _loader(loader: LoaderSettings) -> list[str]:
     return _options(
+        batch_size=loader.batch_size,
         workers=loader.workers,
         pin_memory=loader.pin_memory,
         prefetch_factor=loader.prefetch_factor,
