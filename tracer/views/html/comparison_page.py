@@ -9,7 +9,7 @@ from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend, rounded_up
-from tracer.views.html.bandwidth_curve import Tick
+from tracer.views.html.chart import Tick
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import changed_means, comparison_title, part_label, told_tables, untold, untold_table
 

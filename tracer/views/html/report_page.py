@@ -39,9 +39,9 @@ from tracer.views import (
     milliseconds,
     table,
 )
-from tracer.views.html.bandwidth_curve import curve
-from tracer.views.html.prediction_curve import CapPicture, capline
-from tracer.views.html.prediction_rows import RowPicture, row_picture
+from tracer.views.html.bandwidth_chart import bandwidth_chart
+from tracer.views.html.chart import Chart
+from tracer.views.html.prediction_charts import caps_chart, rows_chart
 from tracer.views.html.report_outline import outline
 from tracer.views.html.report_top import top
 from tracer.views.html.templates import FOLDER, filled, policy
@@ -120,7 +120,7 @@ def report_html(
         "communicates": communicates(report),
         "legend": in_legend(part for part in CAUSE_PARTS if report.summary.shares[part.field]),
         "bars": _bars(report),
-        "curve": curve(report, calibration),
+        "bandwidth": bandwidth_chart(report, calibration),
         "predicted": _predicted(predicted) if predicted is not None else None,
         "facts": _facts(report),
         "most_rows": MOST_ROWS,
@@ -149,8 +149,8 @@ class PredictionSection:
     others: list[TitledTable]
     scaling: list[TitledTable]
     basis: list[TitledTable]
-    picture: CapPicture | None
-    rows: RowPicture | None
+    over_caps: Chart | None
+    besides: Chart | None
 
 
 def _predicted(prediction: WhatIf) -> PredictionSection:
@@ -161,8 +161,8 @@ def _predicted(prediction: WhatIf) -> PredictionSection:
         others=titled(other_scenarios(prediction)),
         scaling=titled(scale_out_section(prediction)),
         basis=titled(basis(prediction)),
-        picture=capline(prediction) if prediction.has_caps else None,
-        rows=row_picture(prediction),
+        over_caps=caps_chart(prediction) if prediction.has_caps else None,
+        besides=rows_chart(prediction),
     )
 
 

@@ -10,7 +10,7 @@ from math import log2
 from analyzers.comparison import CellRow, Scaling, WeakRow
 from analyzers.units import ms, percent
 from tracer.views import SERIES, SPLIT_PARTS, count, in_legend
-from tracer.views.html.bandwidth_curve import FRAME, SHAPES, Frame, Tick
+from tracer.views.html.chart import FRAME, OUTLINES, Chart, Line, Mark, Series, Tick, axis, joined
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import grouped, picture_of, scaling_tables, scaling_title
 
@@ -27,41 +27,6 @@ MEANINGS = {
 # What the page draws by itself.
 OWN = "shares"
 PERCENTS = range(0, 101, 25)
-
-
-@dataclass(frozen=True)
-class EfficiencyPoint:
-    """A cell's efficiency, in pixels; hollow where it is uncertain."""
-
-    x: float
-    y: float
-    words: str
-    hollow: bool
-
-
-@dataclass(frozen=True)
-class EfficiencyLine:
-    """A strategy's cells of one batch per GPU, over GPUs."""
-
-    label: str
-    color: str
-    shape: str
-    points: list[EfficiencyPoint]
-
-    @property
-    def joined(self) -> str:
-        """Return the points as SVG lists them."""
-        return " ".join(f"{point.x},{point.y}" for point in self.points)
-
-
-@dataclass(frozen=True)
-class EfficiencyPicture:
-    """Weak efficiency over GPUs."""
-
-    lines: list[EfficiencyLine]
-    across: list[Tick]
-    up: list[Tick]
-    frame: Frame = FRAME
 
 
 @dataclass(frozen=True)
@@ -117,34 +82,34 @@ def _bar(cell: CellRow) -> CellBar:
     return CellBar(name, ms(cell.measured["span_ns"].median or 0.0), parts)
 
 
-def _efficiency(weak: Sequence[WeakRow]) -> EfficiencyPicture | None:
+def _efficiency(weak: Sequence[WeakRow]) -> Chart | None:
     """Draw each strategy's and batch's efficiency over GPUs; None where nothing compares."""
-    rows = [row for row in weak if row.gpus > 1 and row.efficiency is not None]
+    rows = [(row, row.efficiency) for row in weak if row.gpus > 1 and row.efficiency is not None]
     if not rows:
         return None
-    numbers = sorted({1, *(row.gpus for row in rows)})
-    top = max(1.0, *(row.efficiency.value for row in rows if row.efficiency is not None))
-
-    def across(gpus: int) -> float:
-        return round(FRAME.left + (FRAME.right - FRAME.left) * log2(gpus) / log2(numbers[-1]), 1)
-
-    def up(share: float) -> float:
-        return round(FRAME.bottom - (FRAME.bottom - FRAME.top) * share / (1.05 * top), 1)
-
-    lines: dict[tuple[str, int], list[EfficiencyPoint]] = {}
-    for row in sorted(rows, key=lambda row: row.gpus):
-        if row.efficiency is None:
-            continue
-        value = row.efficiency.value
-        words = f"{row.strategy}, {count(row.gpus, 'GPU')}, batch {row.batch:,}: {percent(value)}"
-        start = [EfficiencyPoint(across(1), up(1.0), "one GPU", hollow=False)]
-        points = lines.setdefault((row.strategy, row.batch), start)
-        points.append(EfficiencyPoint(across(row.gpus), up(value), words, row.efficiency.uncertain))
-    return EfficiencyPicture(
-        [
-            EfficiencyLine(f"{name}, batch {batch:,}", SERIES[at % len(SERIES)], SHAPES[at % len(SHAPES)], points)
-            for at, ((name, batch), points) in enumerate(lines.items())
+    numbers = sorted({1, *(row.gpus for row, _ in rows)})
+    top = 1.05 * max(1.0, *(efficiency.value for _, efficiency in rows))
+    across, up = axis(0, log2(numbers[-1]), FRAME.left, FRAME.right), axis(0, top, FRAME.bottom, FRAME.top)
+    marks: dict[tuple[str, int], list[Mark]] = {}
+    for row, efficiency in sorted(rows, key=lambda each: each[0].gpus):
+        words = f"{row.strategy}, {count(row.gpus, 'GPU')}, batch {row.batch:,}: {percent(efficiency.value)}"
+        points = marks.setdefault((row.strategy, row.batch), [Mark(across(0), up(1.0), "one GPU")])
+        points.append(Mark(across(log2(row.gpus)), up(efficiency.value), words, hollow=efficiency.uncertain))
+    return Chart(
+        label="Weak efficiency over GPUs",
+        x="GPUs",
+        y="",
+        across=[Tick(across(log2(gpus)), f"{gpus}") for gpus in numbers],
+        up=[Tick(up(number / 100), f"{number} %") for number in PERCENTS],
+        series=[
+            Series(
+                f"{name}, batch {batch:,}",
+                SERIES[at % len(SERIES)],
+                OUTLINES[at % len(OUTLINES)],
+                points,
+                joined([(point.x, point.y) for point in points]),
+            )
+            for at, ((name, batch), points) in enumerate(marks.items())
         ],
-        [Tick(across(gpus), f"{gpus}") for gpus in numbers],
-        [Tick(up(number / 100), f"{number} %") for number in PERCENTS],
+        lines=[Line(joined([(FRAME.left, up(1.0)), (FRAME.right, up(1.0))]), "dashed", "ideal")],
     )
