@@ -1,7 +1,7 @@
 """Pages for a browser, each one file that loads nothing.
 
 `report_page`, `comparison_page` and `scaling_page` fill `templates`; `report_top` is what a report's page begins with,
-`report_outline` orders its sections; `notebook_cell` has what a notebook shows, `chart` is what pages draw as SVG,
+and the order of its sections; `notebook_cell` has what a notebook shows, `chart` is what pages draw as SVG,
 `bandwidth_chart` and `prediction_charts` some of it, `timeline_data` is what the timeline's script draws. Templates,
 scripts and styles are in static/.
 

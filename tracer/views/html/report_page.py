@@ -42,8 +42,7 @@ from tracer.views import (
 from tracer.views.html.bandwidth_chart import bandwidth_chart
 from tracer.views.html.chart import Chart
 from tracer.views.html.prediction_charts import caps_chart, rows_chart
-from tracer.views.html.report_outline import outline
-from tracer.views.html.report_top import top
+from tracer.views.html.report_top import outline, top
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.sections import (
