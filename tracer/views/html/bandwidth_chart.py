@@ -10,7 +10,7 @@ from analyzers.collectives import BandwidthRow
 from analyzers.reporting import Report
 from analyzers.run import Calibration
 from tracer.views import SERIES, gbps, size
-from tracer.views.html.chart import DASH, FRAME, INK, OUTLINES, Chart, Line, Mark, Series, Tick, axis, joined
+from tracer.views.html.chart import DASH, FRAME, INK, OUTLINES, Chart, ChartMark, GuideLine, Series, Tick, axis, joined
 
 
 def bandwidth_chart(report: Report, calibration: Calibration | None) -> Chart | None:
@@ -34,7 +34,7 @@ def bandwidth_chart(report: Report, calibration: Calibration | None) -> Chart | 
         key=lambda row: (row.collective, row.group_size),
     ):
         points = joined([(across(log10(row.bytes)), up(log10(row.busbw_gbps))) for row in group])
-        lines.append(Line(points, "dashed", f"{kind} between {group_size}, calibrated", _looks(rows)[kind][0]))
+        lines.append(GuideLine(points, "dashed", f"{kind} between {group_size}, calibrated", _looks(rows)[kind][0]))
     return Chart(
         label="Bus bandwidth over message size",
         x="message size",
@@ -59,13 +59,13 @@ def _decades(values: Sequence[float], start: float, end: float) -> tuple[Callabl
     return axis(low, high, start, end), range(low, high + 1)
 
 
-def _mark(row: BandwidthRow, across: Callable[[float], float], up: Callable[[float], float]) -> Mark:
+def _mark(row: BandwidthRow, across: Callable[[float], float], up: Callable[[float], float]) -> ChartMark:
     middle = row.busbw_gbps or 1.0
     text = f"{row.kind} between {row.group_size}, {size(row.bytes)}, {row.purpose}: {gbps(middle)} GB/s"
     text += f" ({gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}), {row.count} times"
     if row.calibrated_gbps is not None:
         text += f"; calibrated {gbps(row.calibrated_gbps)} GB/s"
-    return Mark(
+    return ChartMark(
         x=across(log10(row.bytes or 1)),
         y=up(log10(middle)),
         low=up(log10(row.busbw_low_gbps or middle)),

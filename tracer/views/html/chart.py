@@ -45,7 +45,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ChartMark:
     """A figure: its place, what it says, from where to where it may lie; `hollow` where it is not to be trusted."""
 
     x: float
@@ -66,13 +66,13 @@ class Series:
     label: str
     color: str
     outline: str
-    marks: Sequence[Mark] = ()
+    marks: Sequence[ChartMark] = ()
     joined: str = ""
     look: str = ""
 
 
 @dataclass(frozen=True)
-class Line:
+class GuideLine:
     """A line that is no series': its points, its class in report.css, what it says, a color of its own."""
 
     points: str
@@ -100,7 +100,7 @@ class Chart:
     across: Sequence[Tick]
     up: Sequence[Tick]
     series: Sequence[Series]
-    lines: Sequence[Line] = ()
+    lines: Sequence[GuideLine] = ()
     band: Band | None = None
     sideways: bool = False
     frame: Frame = FRAME

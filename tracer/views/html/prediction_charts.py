@@ -21,9 +21,9 @@ from tracer.views.html.chart import (
     OUTLINES,
     Band,
     Chart,
+    ChartMark,
     Frame,
-    Line,
-    Mark,
+    GuideLine,
     Series,
     Tick,
     axis,
@@ -81,7 +81,7 @@ def caps_chart(prediction: WhatIf) -> Chart:
         look = SERIES[index % len(SERIES)], OUTLINES[index % len(OUTLINES)]
         series.append(Series(gpus(number), *look, marks, joined([(mark.x, mark.y) for mark in sized])))
     measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
-    own = Mark(across(places[baseline.bucket_mb]), up(baseline.measured_step_ns), measured)
+    own = ChartMark(across(places[baseline.bucket_mb]), up(baseline.measured_step_ns), measured)
     noise = f"as long as under its own settings, to within {ms(prediction.uncertainty_ns)}"
     return Chart(
         label="Predicted steps over bucket caps",
@@ -122,7 +122,7 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
         up=[Tick(place, shorten(name, LONGEST, placeholder="...")) for place, name in zip(places, names, strict=True)],
         series=[Series("", INK, OUTLINES[0], marks)],
         lines=[
-            Line(
+            GuideLine(
                 joined([(measured, frame.top), (measured, frame.bottom)]),
                 "measured",
                 f"the run's own step, measured: {ms(measured_ns)}",
@@ -133,7 +133,9 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
     )
 
 
-def _mark(scenario: Scenario, what: str, place: float, along: Callable[[float], float], sideways: bool = False) -> Mark:
+def _mark(
+    scenario: Scenario, what: str, place: float, along: Callable[[float], float], sideways: bool = False
+) -> ChartMark:
     """Return a prediction as a mark at a place on one axis, its step along the other."""
     low_ns, high_ns = scenario.interval_ns
     step = along(scenario.predicted_step_ns)
@@ -141,7 +143,7 @@ def _mark(scenario: Scenario, what: str, place: float, along: Callable[[float], 
     words += f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
     words += f"; ? {scenario.why}" if scenario.why else ""
     x, y = (step, place) if sideways else (place, step)
-    return Mark(x, y, words, along(low_ns), along(high_ns), not scenario.reliable)
+    return ChartMark(x, y, words, along(low_ns), along(high_ns), not scenario.reliable)
 
 
 def _times(values_ns: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[Tick]]:

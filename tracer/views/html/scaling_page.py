@@ -10,7 +10,7 @@ from math import log2
 from analyzers.comparison import CellRow, Scaling, WeakRow
 from analyzers.units import ms, percent
 from tracer.views import SERIES, SPLIT_PARTS, count, in_legend
-from tracer.views.html.chart import FRAME, OUTLINES, Chart, Line, Mark, Series, Tick, axis, joined
+from tracer.views.html.chart import FRAME, OUTLINES, Chart, ChartMark, GuideLine, Series, Tick, axis, joined
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import grouped, picture_of, scaling_tables, scaling_title
 
@@ -90,11 +90,11 @@ def _efficiency(weak: Sequence[WeakRow]) -> Chart | None:
     numbers = sorted({1, *(row.gpus for row, _ in rows)})
     top = 1.05 * max(1.0, *(efficiency.value for _, efficiency in rows))
     across, up = axis(0, log2(numbers[-1]), FRAME.left, FRAME.right), axis(0, top, FRAME.bottom, FRAME.top)
-    marks: dict[tuple[str, int], list[Mark]] = {}
+    marks: dict[tuple[str, int], list[ChartMark]] = {}
     for row, efficiency in sorted(rows, key=lambda each: each[0].gpus):
         words = f"{row.strategy}, {count(row.gpus, 'GPU')}, batch {row.batch:,}: {percent(efficiency.value)}"
-        points = marks.setdefault((row.strategy, row.batch), [Mark(across(0), up(1.0), "one GPU")])
-        points.append(Mark(across(log2(row.gpus)), up(efficiency.value), words, hollow=efficiency.uncertain))
+        points = marks.setdefault((row.strategy, row.batch), [ChartMark(across(0), up(1.0), "one GPU")])
+        points.append(ChartMark(across(log2(row.gpus)), up(efficiency.value), words, hollow=efficiency.uncertain))
     return Chart(
         label="Weak efficiency over GPUs",
         x="GPUs",
@@ -111,5 +111,5 @@ def _efficiency(weak: Sequence[WeakRow]) -> Chart | None:
             )
             for at, ((name, batch), points) in enumerate(marks.items())
         ],
-        lines=[Line(joined([(FRAME.left, up(1.0)), (FRAME.right, up(1.0))]), "dashed", "ideal")],
+        lines=[GuideLine(joined([(FRAME.left, up(1.0)), (FRAME.right, up(1.0))]), "dashed", "ideal")],
     )
