@@ -26,7 +26,7 @@ from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tests.support.tiers import thirds
 from tracer.views.html.chart import FRAME
-from tracer.views.html.prediction_charts import by_gpus, cap_places, caps_chart, rows_chart
+from tracer.views.html.charts import by_gpus, cap_places, caps_chart, rows_chart
 from tracer.views.html.report_page import report_html
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots.axes import style

@@ -68,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
         note = WRITERS[output.suffix](file, Drawn(summary, run_report, drawn, links))
     left_out = len(summary.ranks) - len({lane.rank for lane in drawn})
     note += f"\nnote: {left_out} of {len(summary.ranks)} ranks are left out; --ranks names others" if left_out else ""
-    print(f"{output}: {_size(output)}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
+    megabytes = f"{output.stat().st_size / 1e6:.3g} MB"
+    print(f"{output}: {megabytes}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
     return 0
 
 
@@ -99,7 +100,3 @@ def _archive(file: IO[bytes], drawn: Drawn) -> str:
 
 # What writes each format, by the ending of the file's name, and returns notes on it.
 WRITERS: dict[str, Callable[[IO[bytes], Drawn], str]] = {TRACE: _trace, ".zip": _archive}
-
-
-def _size(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.3g} MB"

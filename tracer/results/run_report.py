@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
+import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,14 +32,28 @@ from analyzers.reporting import (
 )
 from analyzers.reporting import report as build
 from analyzers.run import Calibration, find, read_calibration
+from tracer.atomic_files import write_text
 from tracer.reading import Readers, read_lanes, read_run, start_method, with_undrawn
-from tracer.results.pages import opened, written
 from tracer.second_reading import read_twice
 from tracer.views.html import report_cell, report_html
 from tracer.views.sections import step_sentence, trust_words
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def written(path: str | Path, page: str, force: bool) -> Path:
+    """Write a page, and return where it is. Raises TracerError where a file is there and `force` is not given."""
+    place = local_path(path).absolute()
+    write_text(place, page, force)
+    return place
+
+
+def opened(page: str) -> Path:
+    """Write a page into a temporary folder, open it in a browser if there is one, and return where it is."""
+    place = written(Path(tempfile.mkdtemp(prefix="tracer-")) / "report.html", page, force=False)
+    webbrowser.open(place.as_uri())
+    return place
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,11 @@ def plain(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
+def sentence(clause: str) -> str:
+    """Make a sentence from a clause."""
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
 def rounded_up(value: float) -> float:
     """Return the least of 1, 2, 5, 10, 20, ... and of 0.5, 0.2, 0.1, ... that is no less than a positive figure."""
     decade: float = 10.0 ** floor(log10(value))

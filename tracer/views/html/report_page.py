@@ -37,11 +37,11 @@ from tracer.views import (
     field,
     in_legend,
     milliseconds,
+    sentence,
     table,
 )
-from tracer.views.html.bandwidth_chart import bandwidth_chart
 from tracer.views.html.chart import Chart
-from tracer.views.html.prediction_charts import caps_chart, rows_chart
+from tracer.views.html.charts import bandwidth_chart, caps_chart, rows_chart
 from tracer.views.html.report_top import outline, top
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
@@ -70,7 +70,7 @@ from tracer.views.sections import (
     true_cost,
     waiting,
 )
-from tracer.views.sections.results import basis, other_scenarios, own, scale_out_section, scenarios, sentence
+from tracer.views.sections.results import basis, other_scenarios, own, scale_out_section, scenarios
 
 # The first is for tables, the others are for the timeline.
 TIMELINE = ("timeline-data.js", "timeline-draw.js", "timeline-marks.js", "timeline-find.js", "timeline-input.js")

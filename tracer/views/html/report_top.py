@@ -11,7 +11,7 @@ from analyzers.rank import Purpose
 from analyzers.reporting import IDLE_CAUSES, Report
 from analyzers.trace import Collective
 from analyzers.units import ms, percent
-from tracer.views import SPLIT_PARTS, TRANSFER, Place, TitledTable, count
+from tracer.views import SPLIT_PARTS, TRANSFER, Place, TitledTable, count, sentence
 from tracer.views.sections import (
     IDLE_MEANINGS,
     ListedAdvice,
@@ -22,7 +22,6 @@ from tracer.views.sections import (
     profiled_words,
     short,
 )
-from tracer.views.sections.results import sentence
 
 
 @dataclass(frozen=True)

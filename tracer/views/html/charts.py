@@ -1,6 +1,7 @@
-"""Charts of predicted steps: over bucket caps, and other changes.
+"""Charts of a report's page: bandwidth over sizes, and predicted steps.
 
-Caps are logarithmic; DDP's default, whose first bucket has another cap than the others, stands apart on the left.
+Sizes, bandwidths and caps are logarithmic; DDP's default, whose first bucket has another cap than the others, stands
+apart on the left.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from itertools import groupby
 from math import ceil, floor, log2, log10
 from textwrap import shorten
 
+from analyzers.collectives import BandwidthRow
 from analyzers.prediction import Scenario, WhatIf
+from analyzers.reporting import Report
+from analyzers.run import Calibration
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import SERIES, rounded_up
+from tracer.views import SERIES, gbps, rounded_up, size
 from tracer.views.html.chart import (
     BOX,
     CROSS,
+    DASH,
     FRAME,
     INK,
     OUTLINES,
@@ -45,6 +50,67 @@ LEFT, RIGHT, ROW, FOOT = 330, 830, 24, 40
 LONGEST = 52
 
 
+def bandwidth_chart(report: Report, calibration: Calibration | None) -> Chart | None:
+    """Build the chart; None where no bandwidth is known."""
+    rows = [row for row in report.summary.communication if row.bytes and row.busbw_gbps]
+    if not rows:
+        return None
+    used = {(row.kind, row.group_size) for row in rows}
+    calibrated = [row for row in calibration.rows if (row.collective, row.group_size) in used] if calibration else []
+    sizes = [*(row.bytes or 1 for row in rows), *(row.bytes for row in calibrated)]
+    rates = [rate for row in rows for rate in (row.busbw_gbps, row.busbw_low_gbps, row.busbw_high_gbps) if rate]
+    across, size_decades = _decades(sizes, FRAME.left, FRAME.right)
+    up, rate_decades = _decades([*rates, *(row.busbw_gbps for row in calibrated)], FRAME.bottom, FRAME.top)
+    series = [
+        Series(kind, color, outline, [_measured(row, across, up) for row in rows if row.kind == kind])
+        for kind, (color, outline) in _looks(rows).items()
+    ]
+    lines = []
+    for (kind, group_size), group in groupby(
+        sorted(calibrated, key=lambda row: (row.collective, row.group_size, row.bytes)),
+        key=lambda row: (row.collective, row.group_size),
+    ):
+        points = joined([(across(log10(row.bytes)), up(log10(row.busbw_gbps))) for row in group])
+        lines.append(GuideLine(points, "dashed", f"{kind} between {group_size}, calibrated", _looks(rows)[kind][0]))
+    return Chart(
+        label="Bus bandwidth over message size",
+        x="message size",
+        y="busbw, GB/s",
+        across=[Tick(across(power), size(10**power)) for power in size_decades],
+        up=[Tick(up(power), f"{10.0**power:,g}") for power in rate_decades],
+        series=[*series, Series("calibrated", INK, DASH, look="dashed")] if lines else series,
+        lines=lines,
+    )
+
+
+def _looks(rows: Sequence[BandwidthRow]) -> dict[str, tuple[str, str]]:
+    """Choose a color and an outline for each kind."""
+    kinds = dict.fromkeys(row.kind for row in rows)
+    return {kind: (SERIES[at % len(SERIES)], OUTLINES[at % len(OUTLINES)]) for at, kind in enumerate(kinds)}
+
+
+def _decades(values: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], range]:
+    """Build an axis of logarithms, and its decades: from that below the least value to that above the greatest."""
+    low = floor(log10(min(values)))
+    high = max(ceil(log10(max(values))), low + 1)
+    return axis(low, high, start, end), range(low, high + 1)
+
+
+def _measured(row: BandwidthRow, across: Callable[[float], float], up: Callable[[float], float]) -> ChartMark:
+    middle = row.busbw_gbps or 1.0
+    text = f"{row.kind} between {row.group_size}, {size(row.bytes)}, {row.purpose}: {gbps(middle)} GB/s"
+    text += f" ({gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}), {row.count} times"
+    if row.calibrated_gbps is not None:
+        text += f"; calibrated {gbps(row.calibrated_gbps)} GB/s"
+    return ChartMark(
+        x=across(log10(row.bytes or 1)),
+        y=up(log10(middle)),
+        low=up(log10(row.busbw_low_gbps or middle)),
+        high=up(log10(row.busbw_high_gbps or middle)),
+        words=text + ("; a bound" if row.bound else ""),
+    )
+
+
 def cap_places(prediction: WhatIf) -> dict[float | None, float]:
     """Return where each cap is on the axis, the run's own included: doublings of a MB."""
     caps = {scenario.bucket_mb for scenario in prediction.of_settings} | {prediction.baseline.bucket_mb}
@@ -69,7 +135,7 @@ def caps_chart(prediction: WhatIf) -> Chart:
     series = []
     for index, (number, scenarios) in enumerate(by_gpus(prediction)):
         marks = [
-            _mark(
+            _predicted(
                 scenario,
                 f"{cap(scenario.bucket_mb)} on {gpus(number)}",
                 round(across(places[scenario.bucket_mb]) + BESIDE * index, 1),
@@ -110,7 +176,7 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
     places = [frame.top + ROW * (place + 0.5) for place in range(len(scenarios))]
     names = [row_words(each, prediction) for each in scenarios]
     marks = [
-        _mark(each, name, place, across, sideways=True)
+        _predicted(each, name, place, across, sideways=True)
         for each, name, place in zip(scenarios, names, places, strict=True)
     ]
     measured = across(measured_ns)
@@ -133,7 +199,7 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
     )
 
 
-def _mark(
+def _predicted(
     scenario: Scenario, what: str, place: float, along: Callable[[float], float], sideways: bool = False
 ) -> ChartMark:
     """Return a prediction as a mark at a place on one axis, its step along the other."""
