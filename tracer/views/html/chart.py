@@ -1,4 +1,4 @@
-"""Charts of a page as SVG: axes, marks, lines, a key.
+"""Charts of a page: axes, marks, lines, a key, bars of steps.
 
 Every figure is a result's; here it only gets its place, in pixels from the upper left corner. `chart.html` draws it.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from tracer.views import Place
 
 # Outlines around (0, 0), one for each of the palette's series; a cross, a dash and a box for what is no series.
 OUTLINES = (
@@ -104,6 +106,21 @@ class Chart:
     band: Band | None = None
     sideways: bool = False
     frame: Frame = FRAME
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """A step as a bar: its name, what it takes, each part's look, length and words; `rest` is left empty behind them.
+
+    `mark` is what it stands out by, `place` where it is in the timeline.
+    """
+
+    name: str
+    step: str
+    parts: Sequence[tuple[str, float, str]]
+    rest: float | None = None
+    mark: str = ""
+    place: Place | None = None
 
 
 def axis(low: float, high: float, start: float, end: float) -> Callable[[float], float]:

@@ -40,7 +40,7 @@ from tracer.views import (
     sentence,
     table,
 )
-from tracer.views.html.chart import Chart
+from tracer.views.html.chart import Chart, StepBar
 from tracer.views.html.charts import bandwidth_chart, caps_chart, rows_chart
 from tracer.views.html.report_top import outline, top
 from tracer.views.html.templates import FOLDER, filled, policy
@@ -252,18 +252,7 @@ _UNMATCHED: Sequence[Field[UnmatchedRow]] = (
 )
 
 
-@dataclass(frozen=True)
-class DeviceBar:
-    """A device's bar: its name, what it stands out by, its step, and each part's median (ns) with its words."""
-
-    name: str
-    mark: str
-    place: Place
-    step: str
-    parts: list[tuple[str, float, str]]
-
-
-def _bars(report: Report) -> list[DeviceBar]:
+def _bars(report: Report) -> list[StepBar]:
     """Build a bar per device from its medians; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
     marks = {marked.rank: marked.mark for marked in report.summary.headline.marked}
@@ -273,7 +262,7 @@ def _bars(report: Report) -> list[DeviceBar]:
         parts = [(part.look or part.field, median, f"{part.label} {ms(median)}") for part, median in medians]
         name, place = device_name(device, devices), Place(rank=device.rank, device=device.device)
         step = ms(device.windows["span_ns"].median or 0)
-        bars.append(DeviceBar(name, marks.get(device.rank, ""), place, step, parts))
+        bars.append(StepBar(name, step, parts, mark=marks.get(device.rank, ""), place=place))
     return bars
 
 

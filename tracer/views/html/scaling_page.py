@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import log2
 
 from analyzers.comparison import CellRow, Scaling, WeakRow
 from analyzers.units import ms, percent
 from tracer.views import SERIES, SPLIT_PARTS, count, in_legend
-from tracer.views.html.chart import FRAME, OUTLINES, Chart, ChartMark, GuideLine, Series, Tick, axis, joined
+from tracer.views.html.chart import FRAME, OUTLINES, Chart, ChartMark, GuideLine, Series, StepBar, Tick, axis, joined
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import grouped, picture_of, scaling_tables, scaling_title
 
@@ -27,15 +26,6 @@ MEANINGS = {
 # What the page draws by itself.
 OWN = "shares"
 PERCENTS = range(0, 101, 25)
-
-
-@dataclass(frozen=True)
-class CellBar:
-    """What a cell's profiled steps are made of, in shares of their time; and their median."""
-
-    name: str
-    step: str
-    parts: list[tuple[str, float, str]]
 
 
 def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) -> str:
@@ -70,16 +60,17 @@ def _embedded(picture: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
 
 
-def _bars(study: Scaling) -> list[CellBar]:
+def _bars(study: Scaling) -> list[StepBar]:
     fields = [part.field for part in SPLIT_PARTS]
     return [_bar(cell) for cell, _, _ in grouped(study) if all(cell.shares.get(name) is not None for name in fields)]
 
 
-def _bar(cell: CellRow) -> CellBar:
+def _bar(cell: CellRow) -> StepBar:
+    """Show what a cell's profiled steps are made of, in shares of their time; and their median."""
     shares = [(part, cell.shares[part.field] or 0.0) for part in SPLIT_PARTS]
     parts = [(part.field, share, f"{part.label} {percent(share)}") for part, share in shares]
     name = f"{cell.strategy}, {count(cell.gpus, 'GPU')}, batch {cell.batch:,}"
-    return CellBar(name, ms(cell.measured["span_ns"].median or 0.0), parts)
+    return StepBar(name, ms(cell.measured["span_ns"].median or 0.0), parts)
 
 
 def _efficiency(weak: Sequence[WeakRow]) -> Chart | None:
