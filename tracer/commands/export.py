@@ -12,10 +12,10 @@ from tracer.atomic_files import new_file, refuse_existing
 from tracer.commands.options import (
     add_drawing_arguments,
     add_links_argument,
+    add_output_argument,
     add_reading_arguments,
     add_run_argument,
     add_steps_argument,
-    here,
     links_of,
     read_drawn,
 )
@@ -42,16 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer export`."""
     add_run_argument(parser)
     add_steps_argument(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=here,
-        required=True,
-        metavar="FILE",
-        help="run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline",
-    )
+    what = "run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline"
+    add_output_argument(parser, what, required=True)
     add_links_argument(parser)
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
 

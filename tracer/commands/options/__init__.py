@@ -18,7 +18,14 @@ from tracer.commands.options.devices import (
     torchrun_options,
 )
 from tracer.commands.options.fail_on import add_gate_argument, judged, parsed
-from tracer.commands.options.output import emit, read_page, refuse_all_existing, terminal, write_page
+from tracer.commands.options.output import (
+    add_output_argument,
+    emit,
+    read_page,
+    refuse_all_existing,
+    terminal,
+    write_page,
+)
 from tracer.commands.options.progress_bar import begin_line, progress, say, script_progress
 from tracer.commands.options.run import (
     add_cache_argument,
