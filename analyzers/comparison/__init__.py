@@ -1,9 +1,9 @@
 """Changes between two runs, scaling of sweeps, conditions for CI.
 
-`runs` and `sweeps` compare (`change`, `permutation_test` and `serial` judge each
-figure), `verdict` says in a sentence what came of it, `step_alignment` sets two steps side by side. `scaling` and
-`scaling_cell` study a sweep, `scaling_verdict` says what limits it. `conditions` and `condition_names` read and judge
-`--fail-on`. Types are in `document` and `scaling_document`.
+`runs` and `sweeps` compare (`change`, `permutation_test` and `serial` judge each figure), `verdict` says in a sentence
+what came of it, `step_alignment` sets two steps side by side. `scaling` and `scaling_cell` study a sweep, and say what
+limits it. `conditions` and `condition_names` read and judge `--fail-on`. Types are in `document` and
+`scaling_document`.
 
 Decisions: docs/dev/decisions/comparison.md
 """

@@ -127,12 +127,9 @@ def _scaled(name: str, value: float) -> float:
 def names(*, of_comparison: bool) -> Names:
     """Return what conditions on a report, or on a comparison of two, may name."""
     columns = {name: _numeric(kind) for name, kind in LISTS.items()}
-    changing = [name for name in FIGURES if _JUDGED.get(name, name) in _judged_names()] if of_comparison else []
+    judged = {*CONTROLS, *STEP, *fields_of((*SPLIT_PARTS, *IDLE_PARTS)), BUSBW}
+    changing = [name for name in FIGURES if _JUDGED.get(name, name) in judged] if of_comparison else []
     return Names(list(FIGURES), columns, changing, of_comparison)
-
-
-def _judged_names() -> set[str]:
-    return {*CONTROLS, *STEP, *fields_of((*SPLIT_PARTS, *IDLE_PARTS)), BUSBW}
 
 
 def _numeric(kind: type[msgspec.Struct]) -> dict[str, str]:

@@ -37,7 +37,7 @@ from analyzers.statistics import Spread, row_columns, spreads
 from analyzers.texts import listed
 from analyzers.trace import Collective, Module, itemsize
 
-# From this share of the backward on, what belongs to no layer is worth a warning.
+# From this share (10 %) of the backward on, what belongs to no layer is worth a warning.
 MUCH_LOST = 0.1
 
 # What gradients take that belong to no layer.

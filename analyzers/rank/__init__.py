@@ -3,8 +3,8 @@
 In order: the rooms `analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle),
 `analyzers.rank.kernels` (what the compute is), `analyzers.rank.strategies` (what each parallelism's communication is
 for), `analyzers.rank.columns` (when devices were busy, and whose each row is) and `analyzers.rank.parallelism` (what a
-strategy did beyond its calls); then `ddp_reductions`, `device_waits`, `device_work`, `sync_overhead` and
-`gradient_schedule`, what gradients cost, and `sharded_schedule`, what FSDP2 does.
+strategy did beyond its calls); then `ddp_reductions`, `device_work` (its waits, and how far its work has come),
+`sync_overhead` and `gradient_schedule`, what gradients cost, and `sharded_schedule`, what FSDP2 does.
 `summary` puts them together; after it no file is read.
 
 Decisions: docs/dev/decisions/rank.md

@@ -26,8 +26,7 @@ from analyzers.rank.columns import (
     profiler_steps,
 )
 from analyzers.rank.ddp_reductions import Gradients, Reductions, ready_at
-from analyzers.rank.device_waits import NEVER, able_to_start, waits
-from analyzers.rank.device_work import DeviceWork
+from analyzers.rank.device_work import NEVER, DeviceWork, able_to_start, waits
 from analyzers.rank.sync_overhead import Cost, extrapolate
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events, Kind

@@ -28,8 +28,7 @@ from analyzers.rank.columns import (
     profiler_steps,
     rows_of_communication,
 )
-from analyzers.rank.device_waits import NEVER, able_to_start, waits
-from analyzers.rank.device_work import DeviceWork
+from analyzers.rank.device_work import NEVER, DeviceWork, able_to_start, waits
 from analyzers.rank.strategies import FSDP, STRATEGIES, PackedLaunches, PackingPart, host_spans, packed_launches
 from analyzers.run import RankTrace
 from analyzers.trace import Collective, Kind

@@ -17,11 +17,11 @@ from analyzers.reporting.remedies import Advice, Evidence, Late, late_ranks, why
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import count, percent, rounded_percent, size
 
-# From this share of a step on, a loss is the main problem; smaller ones are named, but are not large.
+# From this share (10 %, a tenth) of a step on, a loss is the main problem; smaller ones are named, but are not large.
 LARGE = 0.1
 # A part of the step is the problem, rather than what the first advice is about, if it is so many times as large.
 LARGER = 1.5
-# From this share of a step on, unresolved communication makes its parts untrustworthy.
+# From this share (10 %, a tenth) of a step on, unresolved communication makes its parts untrustworthy.
 MUCH_UNRESOLVED = 0.1
 # A profiler that makes steps so many times as long makes their parts untrustworthy.
 MUCH_STRETCHED = 1.25

@@ -29,7 +29,7 @@ from analyzers.units import between_ms, ms, percent
 MEASURED = (*fields_of(PARTS), "comm_ns", "copy_ns", "overlapped_comm_ns")
 # Behind its share idle time is called idle.
 _PARTS = {part.field: part.words for part in PARTS} | {IDLE.field: IDLE.label}
-# From this difference of a part's share on, ranks are said to differ.
+# From this difference of a part's share on (10 points), ranks are said to differ.
 APART = 0.1
 # A step whose interval is wider than this share of it is named with the interval.
 WIDE = 0.05

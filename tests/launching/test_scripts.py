@@ -6,7 +6,7 @@ import os
 import pytest
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 
-from tracer.commands.options.hosts import add_host_arguments, host_count, torchrun_options
+from tracer.commands.options.devices import add_host_arguments, host_count, torchrun_options
 from tracer.config import Hook, Plan, hooked
 from tracer.errors import UsageError
 from tracer.launching.elastic import Job, _launcher, hook_environment, script_environment

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analyzers.intervals import union_of
-from analyzers.rank.device_waits import NEVER, able_to_start, waits
+from analyzers.rank.device_work import NEVER, able_to_start, waits
 from analyzers.rank.gradient_schedule import _DeviceReductions
 from tests.support.samples import REPORTED, SAMPLES, summarized
 

@@ -30,7 +30,7 @@ from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
 from tracer.reading.cache.packing import LANES, PARTS, SCHEDULES
 from tracer.reading.cache.store import Cache
-from tracer.results import source
+from tracer.results import run_report
 from tracer.second_reading import read_twice
 
 
@@ -440,7 +440,7 @@ def test_a_fault_of_the_programs_own_ends_it_with_and_without_entries(cache, run
 
 def test_a_report_for_python_is_read_anew_where_an_entry_makes_it_fail(cache, run, reads, monkeypatch):
     tracer.report(run, cache=cache)
-    reported, failed = source.report, []
+    reported, failed = run_report.build, []
 
     def fails_once(*arguments):
         if not failed:
@@ -448,7 +448,7 @@ def test_a_report_for_python_is_read_anew_where_an_entry_makes_it_fail(cache, ru
             raise IndexError("of a column")
         return reported(*arguments)
 
-    monkeypatch.setattr(source, "report", fails_once)
+    monkeypatch.setattr(run_report, "build", fails_once)
     with reading_all(reads):
         assert tracer.report(run, cache=cache).document.run.ranks == [0, 1, 2]
 

@@ -19,9 +19,7 @@ from analyzers.units import percent
 from tests.support.docs import DOCS, tables
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.typical_steps import typical_of_sample
-from tracer.results.pages import opened
-from tracer.results.run_report import RunReport
-from tracer.results.source import Source
+from tracer.results.run_report import RunReport, Source, opened
 from tracer.views.html.notebook_cell import comparison_cell, report_cell
 from tracer.views.sections.screen import step_sentence
 

@@ -1,7 +1,7 @@
 """What docs/ and the README are made of, for their tests; and what in docs/ a machine writes.
 
 python -m tests.support.docs             help, what commands print, and codes of notices into the pages (make docs)
-python -m tests.support.docs timeline    the picture of a page's timeline, anew; needs playwright and chromium
+python -m tests.support.docs pages       the pictures of pages, anew; needs playwright and chromium
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ HELP_WIDTH = 100
 FORMATS = DOCS / "formats.md"
 # What FORMATS describes, each with all that it holds.
 DOCUMENTS = (Manifest, Report, Digest, Prospect, Comparison, SweepComparison, Sweep, Scaling, Calibration)
-TIMELINE_PICTURE = DOCS / "page-timeline.png"
+# Pictures of samples' pages: the run, and what of its page is seen, the first screen where that is nothing.
+PAGE_PICTURES = {"page": ("resnet18-ddp2-sick", ""), "page-timeline": ("resnet50-ddp4-bf16", "#timeline")}
 
 
 def parsers() -> dict[str, ArgumentParser]:
@@ -217,26 +218,31 @@ def _piece(old: list[str], new: list[str]) -> tuple[float, str]:
     return score, "\n".join(new[first : last + 1]) + "\n"
 
 
-def draw_timeline() -> None:
-    """Draw the timeline of the sample run's page as a browser shows it."""
+def draw_pages() -> None:
+    """Draw pages of sample runs as a browser shows them."""
+    from PIL import Image
     from playwright.sync_api import sync_playwright  # of the extra `browser`
 
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        page = Path(folder) / "report.html"
-        main(["report", str(ROOT / "traces" / "resnet50-ddp4-bf16"), "--html", str(page)])
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1060, "height": 900}, color_scheme="light")
-        tab.goto(page.as_uri())
-        tab.wait_for_function("document.querySelector('#extent').textContent !== ''")
-        tab.locator("#timeline").screenshot(path=TIMELINE_PICTURE)
+        for name, (run, seen) in PAGE_PICTURES.items():
+            page = Path(folder) / f"{name}.html"
+            main(["report", str(ROOT / "traces" / run), "--html", str(page)])
+            # High enough for what is seen not to be scrolled to, below the page's head.
+            size = {"width": 1060, "height": 2000} if seen else {"width": 1180, "height": 1130}
+            tab = browser.new_page(viewport=size, color_scheme="light")
+            tab.goto(page.as_uri())
+            tab.wait_for_function("document.querySelector('#extent').textContent !== ''")
+            drawn = Image.open(io.BytesIO((tab.locator(seen) if seen else tab).screenshot()))
+            drawn.quantize().save(DOCS / f"{name}.png", optimize=True)
         browser.close()
 
 
 if __name__ == "__main__":
     os.environ["TRACER_CACHE"] = "off"  # pages say what the code says now
-    if sys.argv[1:] == ["timeline"]:
-        draw_timeline()
+    if sys.argv[1:] == ["pages"]:
+        draw_pages()
     else:
         write_help()
         FORMATS.write_text(with_codes(FORMATS.read_text()))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analyzers.intervals import union_of
 from analyzers.prediction.replay import BucketPlan, RecordedSteps
-from analyzers.rank.device_waits import NEVER, waits
+from analyzers.rank.device_work import NEVER, waits
 from analyzers.rank.gradient_schedule import _DeviceReductions, _of_step, _StepGradients
 
 

@@ -1,6 +1,9 @@
 """Blocks of a document on a terminal, in markdown, and as a page lays them out."""
 
+import pytest
+
 from tracer.views.document import Caution, Column, Drawing, Heading, Paragraph, Span, Table, TitledTable, numbers, texts
+from tracer.views.format import figure
 from tracer.views.html.report_page import titled
 from tracer.views.markdown import sections_markdown
 from tracer.views.terminal import WIDE, rendered
@@ -86,3 +89,10 @@ def test_a_page_has_prose_below_the_table_of_its_heading():
         TitledTable("", "one", TABLE, ["source"]),
         TitledTable("", "two", nothing),
     ]
+
+
+def test_a_figure_is_written_in_the_unit_of_its_name_and_in_none_without_one():
+    named = ("dur_ns", "bytes", "busbw_gbps", "share_of_exposed", "weak_efficiency")
+    assert [figure(name, 2) for name in named] == ["0.000", "2 B", "2.00", "200.0 %", "200.0 %"]
+    with pytest.raises(ValueError, match="launches: a figure without a unit"):
+        figure("launches", 2)

@@ -64,7 +64,7 @@ def test_the_sentence_comes_first_and_says_what_limits_scaling():
     assert study.verdict in " ".join(scaling_text(study, 100).split())[:200]
     html = scaling_html(study, {}, {})
     assert html.index(study.verdict) < html.index(study.limits[0]) < html.index('id="efficiency"')
-    assert html.count("<polyline") == 1
+    assert html.count('<polyline class="joined"') == html.count('<polyline class="dashed"') == 1
     assert html.count('<div class="bar">') == 3
 
 

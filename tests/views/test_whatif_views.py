@@ -25,8 +25,8 @@ from tests.support.pictures import HEADS, assert_readable
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tests.support.tiers import thirds
-from tracer.views.html.prediction_curve import FRAME, by_gpus, cap_places, capline
-from tracer.views.html.prediction_rows import row_picture
+from tracer.views.html.chart import FRAME
+from tracer.views.html.charts import by_gpus, cap_places, caps_chart, rows_chart
 from tracer.views.html.report_page import report_html
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots.axes import style
@@ -188,16 +188,20 @@ def test_what_has_no_place_over_caps_is_a_row_of_its_own(made, caps):
     assert len(drawn.axes) == caps + 1
     labels = [label.get_text().replace("\n", " ") for label in drawn.axes[-1].get_yticklabels()]
     assert labels == [row_words(each, prediction) for each in scenarios]
-    picture = row_picture(prediction)
-    assert picture is not None
+    chart = rows_chart(prediction)
+    assert chart is not None
+    marks, frame = chart.series[0].marks, chart.frame
     order = sorted(range(len(scenarios)), key=lambda place: scenarios[place].predicted_step_ns)
-    across = [picture.rows[place].x for place in order]
+    across = [marks[place].x for place in order]
     assert across == sorted(across)
-    for row, each in zip(picture.rows, scenarios, strict=True):
-        assert picture.frame.left <= row.low <= row.x <= row.high <= picture.frame.right
-        assert row.hollow is not each.reliable
-    assert picture.frame.left < picture.measured < picture.frame.right
-    assert row_picture(found()) is None
+    for mark, tick, each in zip(marks, chart.up, scenarios, strict=True):
+        assert frame.left <= mark.low <= mark.x <= mark.high <= frame.right
+        assert mark.y == tick.at
+        assert mark.hollow is not each.reliable
+    ends = [tuple(map(float, point.split(","))) for point in chart.lines[0].points.split()]
+    assert [y for _, y in ends] == [frame.top, frame.bottom]
+    assert all(frame.left < x < frame.right for x, _ in ends)
+    assert rows_chart(found()) is None
 
 
 def test_one_gpu_alone_has_no_cap_to_stand_over():
@@ -214,9 +218,10 @@ def test_one_gpu_alone_has_no_cap_to_stand_over():
 def test_a_long_row_is_cut_short_where_it_is_drawn_and_said_in_full():
     asked = Sharding(prefetch="none", reshard_after_forward=False, separate_reduce_scatter_group=True)
     prediction = whatif(summarized(SAMPLES / "resnet18-fsdp4"), Options(shardings=[asked], gpus=(8,)))
-    row = row_picture(prediction).rows[-1]
-    assert row.label.endswith("...") and len(row.label) <= 52
-    assert row.label.startswith("8 GPUs: ") and row.words.startswith(f"8 GPUs: {asked.words}: ")
+    chart = rows_chart(prediction)
+    label, words = chart.up[-1].label, chart.series[0].marks[-1].words
+    assert label.endswith("...") and len(label) <= 52
+    assert label.startswith("8 GPUs: ") and words.startswith(f"8 GPUs: {asked.words}: ")
 
 
 def test_the_picture_has_every_form_and_the_same_bytes():
@@ -227,23 +232,25 @@ def test_the_picture_has_every_form_and_the_same_bytes():
 
 @ALL
 def test_the_pages_picture_has_a_point_for_each_scenario_in_its_place(made):
-    drawn = capline(made)
-    for line, (_, own) in zip(drawn.lines, by_gpus(made), strict=True):
-        assert [point.hollow for point in line.points] == [not each.reliable for each in own]
-        by_step = sorted(zip(own, line.points, strict=True), key=lambda pair: pair[0].predicted_step_ns)
-        heights = [point.y for _, point in by_step]
+    drawn = caps_chart(made)
+    *series, measured, noise = drawn.series
+    assert (measured.label, noise.label) == ("measured", "noise")
+    for each, (_, own) in zip(series, by_gpus(made), strict=True):
+        assert [mark.hollow for mark in each.marks] == [not scenario.reliable for scenario in own]
+        by_step = sorted(zip(own, each.marks, strict=True), key=lambda pair: pair[0].predicted_step_ns)
+        heights = [mark.y for _, mark in by_step]
         assert heights == sorted(heights, reverse=True)
-        assert [point.x for point in line.points] == sorted(point.x for point in line.points)
-        assert all(FRAME.top <= point.top < point.y < point.bottom <= FRAME.bottom for point in line.points)
-        assert all(FRAME.left < point.x < FRAME.right and FRAME.top < point.y < FRAME.bottom for point in line.points)
+        assert [mark.x for mark in each.marks] == sorted(mark.x for mark in each.marks)
+        assert all(FRAME.top <= mark.high < mark.y < mark.low <= FRAME.bottom for mark in each.marks)
+        assert all(FRAME.left < mark.x < FRAME.right and FRAME.top < mark.y < FRAME.bottom for mark in each.marks)
     assert len(drawn.across) == len(cap_places(made))
     assert len(drawn.up) > 2
-    assert drawn.noise[1] > 0
+    assert drawn.band.height > 0
 
 
 def test_one_cap_and_no_noise_still_make_a_picture():
     one = replace(found(), scenarios=found().scenarios[:1], uncertainty_ns=0)
-    assert capline(one).lines[0].points
+    assert caps_chart(one).series[0].marks
     with style(LIGHT, TEXT_PT):
         assert_readable(figure(one, LIGHT))
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, cast
 from analyzers.errors import install_hint
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
-from tracer.commands.options import add_device_arguments, here, message_size, pick_devices, positive, progress, say
+from tracer.commands.options import (
+    add_device_arguments,
+    add_output_argument,
+    message_size,
+    pick_devices,
+    positive,
+    progress,
+    say,
+)
 from tracer.config import COLLECTIVES, DATA_TYPES, CalibrateConfig, CalibrationPlan, Collective, sent
 from tracer.errors import TracerError, UsageError
 
@@ -45,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print the file's JSON instead of the table")
-    out.add_argument("-o", "--output", type=here, metavar="FILE", help="default: links.json")
-    out.add_argument("--force", action="store_true", help="replace the file if it exists")
+    add_output_argument(out, "default: links.json")
 
 
 def run(options: argparse.Namespace) -> int:

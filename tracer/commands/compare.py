@@ -12,6 +12,7 @@ from analyzers.errors import AnalysisError
 from analyzers.paths import Place, open_file, read_file
 from tracer.commands.options import (
     add_gate_argument,
+    add_output_argument,
     add_reading_arguments,
     add_steps_argument,
     cell_reader,
@@ -52,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="every figure that was compared, table by table")
     parser.add_argument("--json", action="store_true", help="the whole comparison as JSON")
     parser.add_argument("--html", type=here, metavar="FILE", help="also write it as one page, which loads nothing")
-    parser.add_argument("-o", "--output", type=here, metavar="FILE", help="write to a file instead of stdout")
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_output_argument(parser)
     add_steps_argument(parser)
     add_reading_arguments(parser)
     add_gate_argument(parser, "'step_ns > 1.05*baseline and changed(step_ns)'; figures are B's, `baseline` A's")

@@ -12,10 +12,10 @@ from tracer.atomic_files import new_file, refuse_existing
 from tracer.commands.options import (
     add_drawing_arguments,
     add_links_argument,
+    add_output_argument,
     add_reading_arguments,
     add_run_argument,
     add_steps_argument,
-    here,
     links_of,
     read_drawn,
 )
@@ -42,16 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer export`."""
     add_run_argument(parser)
     add_steps_argument(parser)
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=here,
-        required=True,
-        metavar="FILE",
-        help="run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline",
-    )
+    what = "run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline"
+    add_output_argument(parser, what, required=True)
     add_links_argument(parser)
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
 
@@ -68,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
         note = WRITERS[output.suffix](file, Drawn(summary, run_report, drawn, links))
     left_out = len(summary.ranks) - len({lane.rank for lane in drawn})
     note += f"\nnote: {left_out} of {len(summary.ranks)} ranks are left out; --ranks names others" if left_out else ""
-    print(f"{output}: {_size(output)}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
+    megabytes = f"{output.stat().st_size / 1e6:.3g} MB"
+    print(f"{output}: {megabytes}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
     return 0
 
 
@@ -99,7 +93,3 @@ def _archive(file: IO[bytes], drawn: Drawn) -> str:
 
 # What writes each format, by the ending of the file's name, and returns notes on it.
 WRITERS: dict[str, Callable[[IO[bytes], Drawn], str]] = {TRACE: _trace, ".zip": _archive}
-
-
-def _size(path: Path) -> str:
-    return f"{path.stat().st_size / 1e6:.3g} MB"

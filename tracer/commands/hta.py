@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.options import here, memory, not_negative, positive, run_place, terminal
+from tracer.commands.options import add_output_argument, here, memory, not_negative, positive, run_place, terminal
 from tracer.errors import UsageError
 from tracer.views import csv_text
 
@@ -53,14 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="all rows as JSON")
     parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=here,
-        metavar="FILE",
-        help="critical-path: also the run's timeline with the path in it",
-    )
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_output_argument(parser, "critical-path: also the run's timeline with the path in it")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -8,9 +8,9 @@ import sys
 from tracer.atomic_files import refuse_existing, write_bytes
 from tracer.commands.options import (
     add_links_argument,
+    add_output_argument,
     add_reading_arguments,
     cell_reader,
-    here,
     links_of,
     read,
     run_place,
@@ -37,16 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="breakdown: the mean step of each rank; timeline: one step in time; buckets: DDP's, in one step; "
         "layers: the longest ones; bandwidth: busbw over message size; scaling: speedups of a sweep",
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=here,
-        required=True,
-        metavar="FILE",
-        help="the picture; its ending selects the format: .png, .svg or .pdf",
-    )
+    add_output_argument(parser, "the picture; its ending selects the format: .png, .svg or .pdf", required=True)
     add_links_argument(parser)
-    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     add_reading_arguments(parser)
 
 

@@ -13,6 +13,7 @@ from tracer.commands.options import (
     add_drawing_arguments,
     add_gate_argument,
     add_links_argument,
+    add_output_argument,
     add_reading_arguments,
     add_run_argument,
     add_steps_argument,
@@ -64,10 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write everything as one page for a browser, which loads nothing from elsewhere",
     )
-    parser.add_argument(
-        "-o", "--output", type=here, metavar="FILE", help="write the report to a file instead of stdout"
-    )
-    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    add_output_argument(parser, "write the report to a file instead of stdout")
     parser.add_argument("--validate", action="store_true", help="also check the traces with torch's own validator")
     add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
     add_drawing_arguments(parser)

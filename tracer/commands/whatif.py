@@ -13,6 +13,7 @@ from analyzers.units import NS_PER_US
 from tracer.atomic_files import write_bytes, write_text
 from tracer.commands.options import (
     add_drawing_arguments,
+    add_output_argument,
     add_reading_arguments,
     add_run_argument,
     add_steps_argument,
@@ -82,8 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--csv", type=here, metavar="FILE", help="also write the scenarios as CSV")
     out.add_argument("--plot", type=here, metavar="FILE", help="also draw the scenarios: .png, .svg or .pdf")
     out.add_argument("--html", type=here, metavar="FILE", help="also write the report's page with these scenarios")
-    out.add_argument("-o", "--output", type=here, metavar="FILE", help="write to a file instead of stdout")
-    out.add_argument("--force", action="store_true", help="replace files that exist")
+    add_output_argument(out)
     add_drawing_arguments(parser)
     add_reading_arguments(parser)
 

@@ -1,7 +1,7 @@
 """Reports and comparisons for Python: figures, frames, pages, notebooks' cells.
 
-`source` knows where a run is read from, `run_report` and `run_comparison` are what `tracer.report` and `tracer.compare`
-return, `pages` writes and opens their pages.
+`run_report` and `run_comparison` are what `tracer.report` and `tracer.compare` return, with their
+pages.
 
 Decisions: docs/dev/decisions/structure.md
 """

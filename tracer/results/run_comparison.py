@@ -9,8 +9,7 @@ from analyzers.comparison import Comparison, changes_frame, comparison_json
 from analyzers.comparison import compare as compared
 from analyzers.paths import Where
 from analyzers.run import Calibration
-from tracer.results.pages import opened, written
-from tracer.results.run_report import RunReport, report
+from tracer.results.run_report import RunReport, opened, report, written
 from tracer.views.html import comparison_cell, comparison_html
 
 if TYPE_CHECKING:

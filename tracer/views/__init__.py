@@ -1,8 +1,7 @@
 """Views: results as text, markdown, pages, plots, timelines, none computes.
 
 A section is a list of blocks (`document`), with numbers from `format` and colours from `palette`; `terminal` and
-`markdown` render it, and `csv_tables` writes frames. `column_help` says what figures mean, `choices` has the words of
-options.
+`markdown` render it, and `csv_tables` writes frames. `choices` has the words of options.
 The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto` and `tensorboard` show.
 
 Decisions: docs/dev/decisions/views.md
@@ -10,9 +9,9 @@ Decisions: docs/dev/decisions/views.md
 
 from analyzers.units import count, size
 from tracer.views.choices import BANDWIDTH, KINDS, SCALING, By
-from tracer.views.column_help import HELP
 from tracer.views.csv_tables import csv_text
 from tracer.views.document import (
+    HELP,
     Block,
     Caution,
     Column,
@@ -31,7 +30,7 @@ from tracer.views.document import (
     table,
     texts,
 )
-from tracer.views.format import figure, gbps, milliseconds, plain, rounded_up
+from tracer.views.format import figure, gbps, milliseconds, plain, rounded_up, sentence
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     ASCII,

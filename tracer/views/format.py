@@ -12,6 +12,11 @@ def plain(text: str) -> str:
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
+def sentence(clause: str) -> str:
+    """Make a sentence from a clause."""
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
 def rounded_up(value: float) -> float:
     """Return the least of 1, 2, 5, 10, 20, ... and of 0.5, 0.2, 0.1, ... that is no less than a positive figure."""
     decade: float = 10.0 ** floor(log10(value))
@@ -30,10 +35,18 @@ def gbps(value: float | None) -> str:
     return f"{value:,.1f}" if value >= 100 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
 
 
+# Words by which a figure's name says that it is a share.
+_SHARES = ("share", "overlap", "efficiency", "utilization", "accuracy")
+
+
 def figure(name: str, value: float | None) -> str:
-    """Write a figure in the unit that its name ends in; without one it is a share."""
+    """Write a figure in the unit that its name says. Raises ValueError for a name that says none, as a count's."""
     if name.endswith("_ns"):
         return milliseconds(value)
     if name.endswith("bytes"):
         return size(None if value is None else int(value))
-    return gbps(value) if name.endswith("_gbps") else percent(value)
+    if name.endswith("_gbps"):
+        return gbps(value)
+    if any(word in name for word in _SHARES):
+        return percent(value)
+    raise ValueError(f"{name}: a figure without a unit; give its column a cell that writes it")

@@ -2,16 +2,30 @@
 
 `run` reads what to read, `output` says where a result goes, `fail_on` judges it, `progress_bar` shows how far it is,
 `values` parses what an option is given.
-For recording: `script_words` tells a SCRIPT from options; `devices`, `hosts`, `workload` and, for options that
-contradict one another, `workload_checks`.
+For recording: `script_words` tells a SCRIPT from options; `devices` has those of devices and hosts, `workload`
+those of the built-in training and, for options that contradict one another, `workload_checks`.
 
 Decisions: docs/dev/decisions/structure.md
 """
 
-from tracer.commands.options.devices import add_device_arguments, devices_of, pick_devices
+from tracer.commands.options.devices import (
+    OPTIONS,
+    add_device_arguments,
+    add_host_arguments,
+    devices_of,
+    host_count,
+    pick_devices,
+    torchrun_options,
+)
 from tracer.commands.options.fail_on import add_gate_argument, judged, parsed
-from tracer.commands.options.hosts import OPTIONS, add_host_arguments, host_count, torchrun_options
-from tracer.commands.options.output import emit, read_page, refuse_all_existing, terminal, write_page
+from tracer.commands.options.output import (
+    add_output_argument,
+    emit,
+    read_page,
+    refuse_all_existing,
+    terminal,
+    write_page,
+)
 from tracer.commands.options.progress_bar import begin_line, progress, say, script_progress
 from tracer.commands.options.run import (
     add_cache_argument,

@@ -1,4 +1,4 @@
-"""Options `--gpus` and `--device`, and the devices they select here."""
+"""Options of devices and hosts: `--gpus`, `--device`, and torchrun's."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tracer.errors import TracerError, UsageError
 
 if TYPE_CHECKING:
     from tracer.config import DeviceType
+
 
 CPU_RANKS = 2
 
@@ -49,3 +50,43 @@ def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> 
     if kind == "cpu" or ranks is not None or not available:
         return "cpu", ranks or CPU_RANKS
     return "cuda", available
+
+
+# Options of a job over several hosts, as torchrun spells them, and reads them.
+OPTIONS = {
+    "--nnodes": ("N", "number of hosts; every host runs this command"),
+    "--node-rank": ("K", "number of this host, from 0 (for --rdzv-backend static)"),
+    "--rdzv-backend": ("NAME", "static (default) or c10d"),
+    "--rdzv-endpoint": ("HOST:PORT", "address at which hosts meet"),
+    "--rdzv-id": ("ID", "the job's name, the same on every host"),
+    "--rdzv-conf": ("K=V,...", "further settings of the backend"),
+    "--master-addr": ("HOST", "address of host 0 (for --rdzv-backend static)"),
+    "--master-port": ("PORT", "a free port on host 0 (default: 29500)"),
+}
+
+
+def add_host_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add --nnodes, --node-rank, --rdzv-*, --master-*."""
+    where = parser.add_argument_group("several hosts (torchrun's options)")
+    for option, (value, help_text) in OPTIONS.items():
+        where.add_argument(option, metavar=value, help=help_text)
+
+
+def torchrun_options(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return those that were given, as torchrun takes them; empty on one host. Raises UsageError."""
+    given = {option: getattr(options, option.strip("-").replace("-", "_")) for option in OPTIONS}
+    arguments = tuple(f"{option}={value}" for option, value in given.items() if value is not None)
+    if arguments and options.nnodes is None:
+        raise UsageError(f"{arguments[0].partition('=')[0]} only applies to a job on several hosts: give --nnodes")
+    return arguments
+
+
+def host_count(options: argparse.Namespace) -> int:
+    """Return how many hosts the job has. Raises UsageError if that is not one number."""
+    if options.nnodes is None:
+        return 1
+    if not options.nnodes.isdigit() or int(options.nnodes) < 1:
+        raise UsageError(
+            f"--nnodes {options.nnodes}: the number of hosts cannot change during a recording: give one number"
+        )
+    return int(options.nnodes)

@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, TextIO
 
 from analyzers.texts import utf8
 from tracer.atomic_files import refuse_existing, write_text
-from tracer.commands.options.run import read_drawn
+from tracer.commands.options.run import here, read_drawn
 from tracer.views import size
 
 if TYPE_CHECKING:
     from analyzers.reporting import Report
     from analyzers.run import Calibration
+
+
+def add_output_argument(
+    parser: argparse._ActionsContainer, meaning: str = "write to a file instead of stdout", required: bool = False
+) -> None:
+    """Add -o, and --force, without which nothing that exists is replaced."""
+    parser.add_argument("-o", "--output", type=here, required=required, metavar="FILE", help=meaning)
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
 
 
 def refuse_all_existing(paths: Iterable[Path | None], force: bool) -> None:

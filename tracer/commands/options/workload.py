@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from analyzers.command_lines import redacted_command
-from tracer.commands.options.devices import pick_devices
-from tracer.commands.options.hosts import host_count
+from tracer.commands.options.devices import host_count, pick_devices
 from tracer.commands.options.progress_bar import say
 from tracer.commands.options.values import not_negative, positive, positive_number
 from tracer.commands.options.workload_checks import check_last_batch, check_usage

@@ -9,7 +9,7 @@ from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend, rounded_up
-from tracer.views.html.bandwidth_curve import Tick
+from tracer.views.html.chart import StepBar, Tick
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import changed_means, comparison_title, part_label, told_tables, untold, untold_table
 
@@ -19,16 +19,6 @@ TRACK, HIGH = 1000, 100
 # What stays free on both sides of a waterfall, of its extent.
 AIR = 0.06
 MOST_TICKS = 8
-
-
-@dataclass(frozen=True)
-class RunBar:
-    """A run's mean profiled step, drawn to one scale with the other's; `rest` is what it is shorter by, ns."""
-
-    name: str
-    step: str
-    parts: list[tuple[str, float, str]]
-    rest: float
 
 
 @dataclass(frozen=True)
@@ -119,11 +109,11 @@ def _legend(parts: Sequence[StepPart]) -> list[StepPart]:
     ]
 
 
-def _bars(account: StepAccount) -> list[RunBar]:
-    """Build a bar per run, both to one scale."""
+def _bars(account: StepAccount) -> list[StepBar]:
+    """Build a bar per run, of its mean profiled step, both to one scale: the rest is what it is shorter by."""
     sides = (("A", "a_ns", account.a_span_ns), ("B", "b_ns", account.b_span_ns))
     return [
-        RunBar(
+        StepBar(
             name,
             ms(span_ns),
             [

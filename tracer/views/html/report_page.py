@@ -37,13 +37,12 @@ from tracer.views import (
     field,
     in_legend,
     milliseconds,
+    sentence,
     table,
 )
-from tracer.views.html.bandwidth_curve import curve
-from tracer.views.html.prediction_curve import CapPicture, capline
-from tracer.views.html.prediction_rows import RowPicture, row_picture
-from tracer.views.html.report_outline import outline
-from tracer.views.html.report_top import top
+from tracer.views.html.chart import Chart, StepBar
+from tracer.views.html.charts import bandwidth_chart, caps_chart, rows_chart
+from tracer.views.html.report_top import outline, top
 from tracer.views.html.templates import FOLDER, filled, policy
 from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.sections import (
@@ -71,7 +70,7 @@ from tracer.views.sections import (
     true_cost,
     waiting,
 )
-from tracer.views.sections.results import basis, other_scenarios, own, scale_out_section, scenarios, sentence
+from tracer.views.sections.results import basis, other_scenarios, own, scale_out_section, scenarios
 
 # The first is for tables, the others are for the timeline.
 TIMELINE = ("timeline-data.js", "timeline-draw.js", "timeline-marks.js", "timeline-find.js", "timeline-input.js")
@@ -120,7 +119,7 @@ def report_html(
         "communicates": communicates(report),
         "legend": in_legend(part for part in CAUSE_PARTS if report.summary.shares[part.field]),
         "bars": _bars(report),
-        "curve": curve(report, calibration),
+        "bandwidth": bandwidth_chart(report, calibration),
         "predicted": _predicted(predicted) if predicted is not None else None,
         "facts": _facts(report),
         "most_rows": MOST_ROWS,
@@ -149,8 +148,8 @@ class PredictionSection:
     others: list[TitledTable]
     scaling: list[TitledTable]
     basis: list[TitledTable]
-    picture: CapPicture | None
-    rows: RowPicture | None
+    over_caps: Chart | None
+    besides: Chart | None
 
 
 def _predicted(prediction: WhatIf) -> PredictionSection:
@@ -161,8 +160,8 @@ def _predicted(prediction: WhatIf) -> PredictionSection:
         others=titled(other_scenarios(prediction)),
         scaling=titled(scale_out_section(prediction)),
         basis=titled(basis(prediction)),
-        picture=capline(prediction) if prediction.has_caps else None,
-        rows=row_picture(prediction),
+        over_caps=caps_chart(prediction) if prediction.has_caps else None,
+        besides=rows_chart(prediction),
     )
 
 
@@ -253,18 +252,7 @@ _UNMATCHED: Sequence[Field[UnmatchedRow]] = (
 )
 
 
-@dataclass(frozen=True)
-class DeviceBar:
-    """A device's bar: its name, what it stands out by, its step, and each part's median (ns) with its words."""
-
-    name: str
-    mark: str
-    place: Place
-    step: str
-    parts: list[tuple[str, float, str]]
-
-
-def _bars(report: Report) -> list[DeviceBar]:
+def _bars(report: Report) -> list[StepBar]:
     """Build a bar per device from its medians; the page makes each bar full, whatever they add up to."""
     devices = report.summary.by_device
     marks = {marked.rank: marked.mark for marked in report.summary.headline.marked}
@@ -274,7 +262,7 @@ def _bars(report: Report) -> list[DeviceBar]:
         parts = [(part.look or part.field, median, f"{part.label} {ms(median)}") for part, median in medians]
         name, place = device_name(device, devices), Place(rank=device.rank, device=device.device)
         step = ms(device.windows["span_ns"].median or 0)
-        bars.append(DeviceBar(name, marks.get(device.rank, ""), place, step, parts))
+        bars.append(StepBar(name, step, parts, mark=marks.get(device.rank, ""), place=place))
     return bars
 
 

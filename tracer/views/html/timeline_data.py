@@ -161,7 +161,7 @@ def _step(
 ) -> dict[str, Any]:
     step, extent = at
     drawn = [
-        _device(lane, extent, names, _is_alone(lane, devices))
+        _device(lane, extent, names, sum(other.rank == lane.rank for other in devices) == 1)
         | {"kernels": _kernels(lane, extent, names).tolist() if with_kernels else None}
         for lane in devices
     ]
@@ -173,10 +173,6 @@ def _step(
         "devices": drawn,
         "collectives": {str(index): msgspec.to_builtins(report.collectives[index]) for index in sorted(shown)},
     }
-
-
-def _is_alone(lane: Lanes, devices: Sequence[Lanes]) -> bool:
-    return sum(other.rank == lane.rank for other in devices) == 1
 
 
 def _device(lane: Lanes, extent: Extent, names: dict[str, int], alone: bool) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -154,7 +155,7 @@ def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_
     figure = blank(PANEL_HEIGHT_IN * len(rows), width_in)
     axes = figure.subplots(len(rows), len(rows[0]), sharey="row", sharex="row", squeeze=False)
     for panels, row in zip(rows, axes, strict=True):
-        labels = dict.fromkeys(line.label for panel in panels for line in sorted(panel.lines, key=_place))
+        labels = dict.fromkeys(line.label for panel in panels for line in sorted(panel.lines, key=attrgetter("place")))
         markers = {label: MARKERS[number % len(MARKERS)] for number, label in enumerate(labels)}
         swept = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
         for panel, axis in zip(panels, row, strict=True):
@@ -163,10 +164,6 @@ def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_
             axis.set_ylabel(panel.y if panel is panels[0] else "")
         _legend(panels, row, markers, theme)
     return figure
-
-
-def _place(line: PlotLine) -> float:
-    return line.place
 
 
 def _draw(axis: Axes, panel: Panel, markers: Mapping[str, str], theme: Theme) -> None:

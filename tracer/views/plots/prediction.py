@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.prediction import Scenario, WhatIf, scale_out
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import LIGHT, Theme
+from tracer.views import LIGHT, Theme, sentence
 from tracer.views.html import by_gpus, cap_places
 from tracer.views.plots.axes import MARKERS, places, ramp, saved, style, write_ticks
 from tracer.views.plots.layout import TEXT_PT, Entry, Sheet, framed
@@ -22,7 +22,6 @@ from tracer.views.sections.results import (
     no_longer_hidden,
     row_words,
     rows_besides_caps,
-    sentence,
     signed,
 )
 
@@ -50,7 +49,8 @@ def prediction_picture(prediction: WhatIf, form: str, theme: Theme = LIGHT) -> b
 def figure(prediction: WhatIf, theme: Theme) -> Figure:
     """Draw the picture, inside a style."""
     looks = _looks(prediction, theme) if prediction.has_caps else {}
-    framing = Sheet(_title(prediction), _facts(prediction), _entries(prediction, looks, theme), _notes(prediction))
+    title = f"{prediction.run}: predicted steps" + " over bucket caps" * prediction.has_caps
+    framing = Sheet(title, _facts(prediction), _entries(prediction, looks, theme), _notes(prediction))
     panels: list[tuple[float, Callable[[Axes], None]]] = []
     if prediction.has_caps:
         panels.append((PANEL_IN, lambda axis: _draw_steps(axis, prediction, looks, theme)))
@@ -68,10 +68,6 @@ def figure(prediction: WhatIf, theme: Theme) -> Figure:
     for axis, (_, draw) in zip(axes, panels, strict=True):
         draw(axis)
     return drawing
-
-
-def _title(prediction: WhatIf) -> str:
-    return f"{prediction.run}: predicted steps" + " over bucket caps" * prediction.has_caps
 
 
 def _facts(prediction: WhatIf) -> str:

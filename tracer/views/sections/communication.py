@@ -24,6 +24,7 @@ from tracer.views import (
     field,
     gbps,
     milliseconds,
+    sentence,
     size,
     table,
 )
@@ -231,8 +232,7 @@ def waiting(report: Report, most: int = MOST_WAITING_RANKS) -> Section:
 
 
 def _by_reason(reason: str) -> Field[WaitingRow]:
-    words = REASONS[reason]
-    meaning = f"{words[0].upper()}{words[1:]}."
+    meaning = sentence(REASONS[reason])
     return Field(f"by {reason}", help=meaning, cell=lambda row: milliseconds(row.caused_by.get(reason, 0)))
 
 

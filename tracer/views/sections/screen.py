@@ -106,7 +106,8 @@ class _Layout:
         return self._wrapped("", words, indent=0, style=_FAINT) if words else []
 
     def _problem(self) -> list[Line]:
-        return self._wrapped("MAIN PROBLEM", _capital(self.report.summary.headline.sentence), style=_BOLD)
+        sentence = self.report.summary.headline.sentence
+        return self._wrapped("MAIN PROBLEM", sentence[:1].upper() + sentence[1:], style=_BOLD)
 
     def _advice(self) -> list[Line]:
         pieces = listed_advice(self.report)
@@ -273,7 +274,3 @@ def _mark_words(mark: MarkedRank | None, standing: Standing) -> str:
     if mark is not None:
         return plain(f"<- {mark.mark}{f': {mark.why}' if mark.why else ''}")
     return standing.word
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

@@ -29,7 +29,6 @@ from tracer.views.sections.results.prediction import (
     rows_besides_caps,
     scale_out_section,
     scenarios,
-    sentence,
     signed,
 )
 from tracer.views.sections.results.scaling import (

@@ -17,6 +17,7 @@ from tracer.views import (
     TitledTable,
     count,
     figure,
+    sentence,
     size,
     table,
     texts,
@@ -219,13 +220,9 @@ def _different(comparison: Comparison) -> TitledTable:
 
 
 def _buckets(comparison: Comparison, rows: Sequence[Row], left_out: int) -> TitledTable:
-    notes = [_sentence(comparison.layouts.why)] if comparison.layouts.why else []
+    notes = [sentence(comparison.layouts.why)] if comparison.layouts.why else []
     shown = figures_table("buckets", "DDP's buckets, per step and rank: medians, ms", "of", rows)
     return replace(shown, notes=[*notes, *_left(left_out)])
-
-
-def _sentence(clause: str) -> str:
-    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> TitledTable:

@@ -21,7 +21,19 @@ from analyzers.prediction import (
     scale_out,
 )
 from analyzers.units import ms, percent, rounded_percent
-from tracer.views import Caution, Field, Heading, Paragraph, Section, count, field, milliseconds, rendered, table
+from tracer.views import (
+    Caution,
+    Field,
+    Heading,
+    Paragraph,
+    Section,
+    count,
+    field,
+    milliseconds,
+    rendered,
+    sentence,
+    table,
+)
 
 _STEP = "What a step would take: the recorded steps, replayed with what is changed."
 _INTERVAL = "Where nine of ten such steps are expected."
@@ -227,11 +239,6 @@ def signed(share: float) -> str:
     """Write a share with its sign, `0.0 %` without one."""
     figure = f"{100 * share:+.1f} %"
     return "0.0 %" if figure in ("+0.0 %", "-0.0 %") else figure
-
-
-def sentence(clause: str) -> str:
-    """Make a sentence from a clause."""
-    return f"{clause[:1].upper()}{clause[1:]}."
 
 
 _GPUS: Sequence[Field[Scenario]] = (Field("GPUs", cell=lambda scenario: f"{scenario.gpus:,}"),)

@@ -1,0 +1,224 @@
+"""Charts of a report's page: bandwidth over sizes, and predicted steps.
+
+Sizes, bandwidths and caps are logarithmic; DDP's default, whose first bucket has another cap than the others, stands
+apart on the left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from math import ceil, floor, log2, log10
+from textwrap import shorten
+
+from analyzers.collectives import BandwidthRow
+from analyzers.prediction import Scenario, WhatIf
+from analyzers.reporting import Report
+from analyzers.run import Calibration
+from analyzers.units import NS_PER_MS, ms
+from tracer.views import SERIES, gbps, rounded_up, size
+from tracer.views.html.chart import (
+    BOX,
+    CROSS,
+    DASH,
+    FRAME,
+    INK,
+    OUTLINES,
+    Band,
+    Chart,
+    ChartMark,
+    Frame,
+    GuideLine,
+    Series,
+    Tick,
+    axis,
+    joined,
+)
+from tracer.views.sections.results import cap, gpus, row_words, rows_besides_caps
+
+# Between DDP's default and the smallest cap, in doublings.
+APART = 1.5
+# What stays free on both sides of caps, and between the points of one cap on different numbers of GPUs, whose intervals
+# would hide one another, pixels.
+MARGIN, BESIDE = 20, 3
+# Of all that is shown, what stays empty at both ends of an axis.
+AIR = 0.08
+TICKS = 5
+# Of rows: where their field begins and ends, and the height of each and of what is below them, pixels.
+LEFT, RIGHT, ROW, FOOT = 330, 830, 24, 40
+# Letters that there is room for, left of the field; all of them are shown where the pointer is.
+LONGEST = 52
+
+
+def bandwidth_chart(report: Report, calibration: Calibration | None) -> Chart | None:
+    """Build the chart; None where no bandwidth is known."""
+    rows = [row for row in report.summary.communication if row.bytes and row.busbw_gbps]
+    if not rows:
+        return None
+    used = {(row.kind, row.group_size) for row in rows}
+    calibrated = [row for row in calibration.rows if (row.collective, row.group_size) in used] if calibration else []
+    sizes = [*(row.bytes or 1 for row in rows), *(row.bytes for row in calibrated)]
+    rates = [rate for row in rows for rate in (row.busbw_gbps, row.busbw_low_gbps, row.busbw_high_gbps) if rate]
+    across, size_decades = _decades(sizes, FRAME.left, FRAME.right)
+    up, rate_decades = _decades([*rates, *(row.busbw_gbps for row in calibrated)], FRAME.bottom, FRAME.top)
+    series = [
+        Series(kind, color, outline, [_measured(row, across, up) for row in rows if row.kind == kind])
+        for kind, (color, outline) in _looks(rows).items()
+    ]
+    lines = []
+    for (kind, group_size), group in groupby(
+        sorted(calibrated, key=lambda row: (row.collective, row.group_size, row.bytes)),
+        key=lambda row: (row.collective, row.group_size),
+    ):
+        points = joined([(across(log10(row.bytes)), up(log10(row.busbw_gbps))) for row in group])
+        lines.append(GuideLine(points, "dashed", f"{kind} between {group_size}, calibrated", _looks(rows)[kind][0]))
+    return Chart(
+        label="Bus bandwidth over message size",
+        x="message size",
+        y="busbw, GB/s",
+        across=[Tick(across(power), size(10**power)) for power in size_decades],
+        up=[Tick(up(power), f"{10.0**power:,g}") for power in rate_decades],
+        series=[*series, Series("calibrated", INK, DASH, look="dashed")] if lines else series,
+        lines=lines,
+    )
+
+
+def _looks(rows: Sequence[BandwidthRow]) -> dict[str, tuple[str, str]]:
+    """Choose a color and an outline for each kind."""
+    kinds = dict.fromkeys(row.kind for row in rows)
+    return {kind: (SERIES[at % len(SERIES)], OUTLINES[at % len(OUTLINES)]) for at, kind in enumerate(kinds)}
+
+
+def _decades(values: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], range]:
+    """Build an axis of logarithms, and its decades: from that below the least value to that above the greatest."""
+    low = floor(log10(min(values)))
+    high = max(ceil(log10(max(values))), low + 1)
+    return axis(low, high, start, end), range(low, high + 1)
+
+
+def _measured(row: BandwidthRow, across: Callable[[float], float], up: Callable[[float], float]) -> ChartMark:
+    middle = row.busbw_gbps or 1.0
+    text = f"{row.kind} between {row.group_size}, {size(row.bytes)}, {row.purpose}: {gbps(middle)} GB/s"
+    text += f" ({gbps(row.busbw_low_gbps)} - {gbps(row.busbw_high_gbps)}), {row.count} times"
+    if row.calibrated_gbps is not None:
+        text += f"; calibrated {gbps(row.calibrated_gbps)} GB/s"
+    return ChartMark(
+        x=across(log10(row.bytes or 1)),
+        y=up(log10(middle)),
+        low=up(log10(row.busbw_low_gbps or middle)),
+        high=up(log10(row.busbw_high_gbps or middle)),
+        words=text + ("; a bound" if row.bound else ""),
+    )
+
+
+def cap_places(prediction: WhatIf) -> dict[float | None, float]:
+    """Return where each cap is on the axis, the run's own included: doublings of a MB."""
+    caps = {scenario.bucket_mb for scenario in prediction.of_settings} | {prediction.baseline.bucket_mb}
+    sizes = sorted(size for size in caps if size is not None)
+    places: dict[float | None, float] = {None: log2(sizes[0]) - APART if sizes else 0.0} if None in caps else {}
+    return places | {size: log2(size) for size in sizes}
+
+
+def by_gpus(prediction: WhatIf) -> list[tuple[int, list[Scenario]]]:
+    """Return the scenarios for each number of GPUs, caps in order of size, the default first."""
+    ordered = sorted(prediction.of_settings, key=lambda scenario: (scenario.gpus, scenario.bucket_mb or 0.0))
+    return [(number, list(group)) for number, group in groupby(ordered, key=lambda scenario: scenario.gpus)]
+
+
+def caps_chart(prediction: WhatIf) -> Chart:
+    """Draw steps over caps, a series for each number of GPUs."""
+    places, baseline = cap_places(prediction), prediction.baseline
+    low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
+    ends = [float(end) for scenario in prediction.of_settings for end in scenario.interval_ns]
+    up, ticks = _times([*ends, low_ns, high_ns, baseline.measured_step_ns], FRAME.bottom, FRAME.top)
+    across = axis(min(places.values()), max(places.values()), FRAME.left + MARGIN, FRAME.right - MARGIN)
+    series = []
+    for index, (number, scenarios) in enumerate(by_gpus(prediction)):
+        marks = [
+            _predicted(
+                scenario,
+                f"{cap(scenario.bucket_mb)} on {gpus(number)}",
+                round(across(places[scenario.bucket_mb]) + BESIDE * index, 1),
+                up,
+            )
+            for scenario in scenarios
+        ]
+        sized = [mark for mark, scenario in zip(marks, scenarios, strict=True) if scenario.bucket_mb is not None]
+        look = SERIES[index % len(SERIES)], OUTLINES[index % len(OUTLINES)]
+        series.append(Series(gpus(number), *look, marks, joined([(mark.x, mark.y) for mark in sized])))
+    measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
+    own = ChartMark(across(places[baseline.bucket_mb]), up(baseline.measured_step_ns), measured)
+    noise = f"as long as under its own settings, to within {ms(prediction.uncertainty_ns)}"
+    return Chart(
+        label="Predicted steps over bucket caps",
+        x="bucket cap, MB",
+        y="step, ms",
+        across=[Tick(across(place), cap(size).removesuffix(" MB")) for size, place in places.items()],
+        up=ticks,
+        series=[
+            *series,
+            Series("measured", INK, CROSS, [own], look="measured"),
+            Series("noise", INK, BOX, look="noise"),
+        ],
+        band=Band(up(high_ns), round(up(low_ns) - up(high_ns), 1), noise),
+    )
+
+
+def rows_chart(prediction: WhatIf) -> Chart | None:
+    """Draw what is changed besides caps, a row each; None where caps are all that is asked about."""
+    scenarios = rows_besides_caps(prediction)
+    if not scenarios:
+        return None
+    bottom = FRAME.top + ROW * len(scenarios)
+    frame = Frame(height=bottom + FOOT, left=LEFT, right=RIGHT, bottom=bottom)
+    measured_ns = prediction.baseline.measured_step_ns
+    across, ticks = _times([measured_ns, *(end for each in scenarios for end in each.interval_ns)], LEFT, RIGHT)
+    places = [frame.top + ROW * (place + 0.5) for place in range(len(scenarios))]
+    names = [row_words(each, prediction) for each in scenarios]
+    marks = [
+        _predicted(each, name, place, across, sideways=True)
+        for each, name, place in zip(scenarios, names, places, strict=True)
+    ]
+    measured = across(measured_ns)
+    return Chart(
+        label="Predicted steps with something else changed",
+        x="step, ms; the line is the run's own, as measured",
+        y="",
+        across=ticks,
+        up=[Tick(place, shorten(name, LONGEST, placeholder="...")) for place, name in zip(places, names, strict=True)],
+        series=[Series("", INK, OUTLINES[0], marks)],
+        lines=[
+            GuideLine(
+                joined([(measured, frame.top), (measured, frame.bottom)]),
+                "measured",
+                f"the run's own step, measured: {ms(measured_ns)}",
+            )
+        ],
+        frame=frame,
+        sideways=True,
+    )
+
+
+def _predicted(
+    scenario: Scenario, what: str, place: float, along: Callable[[float], float], sideways: bool = False
+) -> ChartMark:
+    """Return a prediction as a mark at a place on one axis, its step along the other."""
+    low_ns, high_ns = scenario.interval_ns
+    step = along(scenario.predicted_step_ns)
+    words = f"{what}: {ms(scenario.predicted_step_ns)}, nine in ten {ms(low_ns)} to {ms(high_ns)}"
+    words += f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
+    words += f"; ? {scenario.why}" if scenario.why else ""
+    x, y = (step, place) if sideways else (place, step)
+    return ChartMark(x, y, words, along(low_ns), along(high_ns), not scenario.reliable)
+
+
+def _times(values_ns: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[Tick]]:
+    """Return an axis that has these times, and round figures on it, in ms."""
+    least, most = min(values_ns), max(values_ns)
+    air = AIR * (most - least) or 0.01 * most
+    low_ns, high_ns = least - air, most + air
+    every = rounded_up((high_ns - low_ns) / TICKS)
+    digits = max(0, -floor(log10(every / NS_PER_MS)))
+    marks = [multiple * every for multiple in range(ceil(low_ns / every), floor(high_ns / every) + 1)]
+    place = axis(low_ns, high_ns, start, end)
+    return place, [Tick(place(mark), f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]
