@@ -55,6 +55,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     in_device: int = msgspec.field(default=UNKNOWN, name="inDevice")
     to_device: int = msgspec.field(default=UNKNOWN, name="toDevice")
     external: int | str = msgspec.field(default=UNKNOWN, name="External id")
+    graph: int | str = msgspec.field(default=UNKNOWN, name="graph id")  # of CUDA graphs, whose rows alone have one
     collective: str = msgspec.field(default="", name="Collective name")
     elements_in: Any = msgspec.field(default=UNKNOWN, name="In msg nelems")
     elements_out: Any = msgspec.field(default=UNKNOWN, name="Out msg nelems")

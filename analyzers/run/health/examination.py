@@ -29,7 +29,7 @@ def healthy(events: Events, file: str, base_time_ns: int = 0) -> tuple[Events, t
     corrupt, impossible = corrupt_times(rows, file)
     queues = rows.in_order(~corrupt)
     long, too_long_rows = too_long(rows, queues, file)
-    lost, missing = lost_launches(rows, file)
+    lost, missing = lost_launches(rows, queues, file)
     disordered = disorder(rows, queues, file)
     if len(long.row) or len(lost):
         dur_ns, health = events.dur_ns.copy(), events.health.copy()
