@@ -22,9 +22,9 @@ def healthy(events: Events, file: str, base_time_ns: int = 0) -> tuple[Events, t
 
     `base_time_ns` is the epoch that the file's times count from.
     """
-    events, lost_times = without_lost_times(events, file, base_time_ns)
+    events, lost_steps, lost_times = without_lost_times(events, file, base_time_ns)
     events = with_launches(events)
-    events, cycles = with_distinct_steps(events, file)
+    events, cycles = with_distinct_steps(events, lost_steps, file)
     rows = Relations(events)
     corrupt, impossible = corrupt_times(rows, file)
     queues = rows.in_order(~corrupt)
