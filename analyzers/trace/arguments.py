@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, values_at
-from analyzers.trace.collective_calls import Call, Group, Inputs, kind_of_call
+from analyzers.trace.collective_calls import SYNCHRONIZING, Call, Group, Inputs, kind_of_call
 from analyzers.trace.libraries import RANGES, SIZED_BY, SPANS
 from analyzers.trace.libraries import Collective as Kind
 from analyzers.trace.operator_flops import COUNTED
@@ -138,6 +138,8 @@ def call_of(args: Args) -> Call | None:
         split_in=numbers(args.split_in),
         split_out=numbers(args.split_out),
         root=_find_peer(args.root, group) if args.collective in _ROOTED else (),
+        # Of all others it is a root or a peer.
+        caller=whole(args.root) if kind in SYNCHRONIZING else UNKNOWN,
     )
 
 

@@ -92,6 +92,37 @@ def test_the_default_group_is_known_by_its_name_too(tmp_path, description):
     assert run.rank_source == "guessed"
 
 
+@pytest.mark.parametrize(
+    ("name", "groups", "places", "ranks", "source"),
+    [
+        ("libkineto_{pid}_0.json", (TWO, TWO), (1, 0), [(0, "501750"), (1, "501743")], "trace"),
+        ("trace_{index}.json", (TWO, TWO), (1, 0), [(0, "501750"), (1, "501743")], "trace"),
+        ("rank{index}.json", (TWO, TWO), (1, 0), [(0, "501750"), (1, "501743")], "trace"),
+        ("{pid}.json", ((0, 2), (1, 3)), (1, 0), [(1, "501750"), (2, "501743")], "trace"),
+        ("{pid}.json", (TWO, TWO), (0, 0), [(0, "501743"), (1, "501750")], "guessed"),  # they contradict one another
+        ("rank{index}.json", (TWO, TWO), (0, 0), [(0, "501743"), (1, "501750")], "file"),
+        ("rank{index}.json", (TWO, TWO), (0, 5), [(0, "501743"), (1, "501750")], "file"),  # no group has such a place
+        ("rank{index}.json", (TWO, TWO), (0, None), [(0, "501743"), (1, "501750")], "file"),
+    ],
+)  # fmt: skip
+def test_collectives_host_rows_say_which_rank_called_them(tmp_path, name, groups, places, ranks, source):
+    for index, (pid, group, place) in enumerate(zip((501743, 501750), groups, places, strict=True)):
+        said = "default_pg" if group == TWO else "mesh_dp"
+        written(tmp_path / name.format(pid=pid, index=index), pid, group=group, calls_as=place, description=said)
+    run = summarize(tmp_path)
+    assert ([(rank.rank, rank.owner.pid) for rank in run.ranks], run.rank_source) == (ranks, source)
+
+
+def test_the_headers_rank_and_the_users_come_before_who_called(tmp_path):
+    for pid, rank, place in ((7, 0, 1), (9, 1, 0)):
+        written(tmp_path / f"{pid}.json", pid, rank, 2, group=TWO, calls_as=place)
+    assert [(rank.rank, rank.owner.pid) for rank in summarize(tmp_path).ranks] == [(0, "7"), (1, "9")]
+    for pid, place in ((7, 1), (9, 0)):
+        written(tmp_path / f"{pid}.json", pid, group=TWO, calls_as=place)
+    run = analyzers.load(tmp_path, numbers={"7.json": 0, "9.json": 1})
+    assert ([rank.owner.pid for rank in run.ranks], run.rank_source) == (["7", "9"], "file")
+
+
 def test_pids_of_two_hosts_are_not_guessed(tmp_path):
     for host, pid in (("node0", 7), ("node1", 9)):
         write(tmp_path / f"{host}_x.json", document(rows(pid, group=TWO), host_name=host))
@@ -140,6 +171,12 @@ def test_who_has_a_file_of_one_cycle_is_reported_with_that(tmp_path):
     with pytest.raises(UnusableRun, match="2 cycles of one process") as refused:
         analyzers.load(tmp_path)
     assert str(refused.value).endswith(f"tracer report {tmp_path}/rank0_1.json {tmp_path}/rank1_1.json")
+
+
+def test_files_of_one_pid_that_call_as_other_ranks_are_no_cycles(tmp_path):
+    for place in TWO:
+        written(tmp_path / f"{place}x.json", 1, group=TWO, calls_as=place, since_us=10_000 + 90_000 * place)
+    assert [rank.rank for rank in summarize(tmp_path).ranks] == [0, 1]
 
 
 def test_profiles_of_one_pid_at_the_same_time_are_containers(tmp_path):
