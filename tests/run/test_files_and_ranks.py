@@ -17,6 +17,7 @@ from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.run.loading import hosts
+from analyzers.trace import event_stream
 from tests.support.exactly import differences
 from tests.support.kineto_files import write
 from tests.support.many_processes import document, rows, written
@@ -331,6 +332,25 @@ def test_one_file_of_a_run_is_a_rank_that_it_can_be_and_a_guess(tmp_path):
     run = summarize(written(tmp_path / "of_a_group.json", 501743, group=(2, 3), description="mesh_tp"))
     assert (run.ranks[0].rank, run.rank_source) == (2, "guessed")
     assert summarize(written(tmp_path / "alone.json", 501743)).rank_source == "file"
+
+
+@pytest.mark.parametrize("longest", [None, 1024])
+@pytest.mark.parametrize("name", ["all.json", "all.json.gz"])
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_traces_one_behind_the_other_in_a_file_are_one_and_the_bytes_of_the_others(
+    tmp_path, monkeypatch, longest, name, between
+):
+    if longest is not None:
+        monkeypatch.setattr(event_stream, "LONGEST", longest)
+    texts = [json.dumps(document(rows(pid, group=TWO), pid - 7, 2)) for pid in (7, 8)]
+    run = analyzers.load(write(tmp_path / name, between.join(texts)))
+    (lost,) = [notice.text for notice in run.warnings if notice.code == Code.TRACE_INCOMPLETE]
+    assert len(run.ranks) == 1
+    assert "another trace begins: give each a file of its own" in lost
+    assert "the 0 bytes" not in lost
+    # A text that is not looked through begins with the end of its document.
+    nbytes = len(texts[1]) + (0 if longest is None else len("]}" + between))
+    assert f"{nbytes:,} bytes" in lost
 
 
 def sending(events, kind, to):
