@@ -449,3 +449,21 @@ def test_rank_says_which_a_file_is_and_ranks_which_are_drawn(tmp_path, capsys):
         assert "give a file and its rank, such as worker_a.json=0; --ranks says" in capsys.readouterr().err
     assert main(["report", str(folder), "--rank", "b.json=0"]) != 0
     assert "--rank b.json=0: its files: libkineto_501743_0.json" in capsys.readouterr().err
+
+
+def test_every_command_that_reads_ranks_takes_their_numbers(tmp_path, capsys):
+    """Of two runs that are compared each has those of its own files."""
+    one = named(tmp_path / "one", "libkineto_{pid}_0.json", group=(2, 3), description="mesh_tp")
+    other = named(tmp_path / "other", "{pid}_of_it.json", group=(2, 3), description="mesh_tp")
+    names = ("libkineto_501743_0", "libkineto_501750_0", "501743_of_it", "other/501750_of_it")
+    numbers = [
+        word for name, rank in zip(names, (3, 2, 2, 3), strict=True) for word in ("--rank", f"{name}.json={rank}")
+    ]
+    assert main(["compare", str(one), str(other), *numbers, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"].startswith("tracer.compare/")
+    picture = str(tmp_path / "steps.svg")
+    assert main(["plot", str(one), *numbers[:4], "--kind", "breakdown", "-o", picture]) == 0
+    assert main(["plot", str(one), *numbers, "--kind", "breakdown", "-o", picture, "--force"]) != 0
+    assert "501743_of_it.json=2: its files: libkineto_501743_0.json" in capsys.readouterr().err
+    assert main(["compare", str(one), str(other)]) != 0
+    assert "say it with --rank" in capsys.readouterr().err
