@@ -13,7 +13,7 @@ from analyzers.notices import Code
 from analyzers.rank.columns.time_breakdown import Breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
-from analyzers.reporting.typical_steps import Steps, typical_windows
+from analyzers.reporting.typical_steps import Steps, odd_words, typical_windows
 from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
@@ -144,7 +144,36 @@ def test_a_pause_that_one_rank_makes_and_others_wait_for_is_one_step():
     rows = drawn_rows(spans)
     assert typical_windows(rows, None).steps.every is None
     paused = replace(rows, pause_in=np.where((rows.rank == 0) & (rows.span_ns == 240), rows.step + 1, -1))
-    assert typical_windows(paused, None).steps.every == 6
+    found = typical_windows(paused, None).steps
+    assert (found.every, found.pauses, len(found.odd)) == (6, 2, 4)
+    # Without marks the next step's waiting tells it.
+    waits = (rows.rank == 1) & (rows.span_ns == 240)
+    waited_ns = np.where(waits, 140, 0)
+    waited = replace(rows, exposed_comm_ns=waited_ns, comm_ns=waited_ns, idle_ns=rows.idle_ns - waited_ns)
+    found = typical_windows(waited, None).steps
+    assert (found.every, found.pauses, len(found.odd)) == (6, 2, 4)
+    assert next(odd_words(found)).startswith("4 of 18 steps are odd by 2 pauses, 6 steps apart, and left out")
+
+
+@pytest.mark.parametrize(
+    ("parts", "pauses"),
+    [
+        ("ic", 1),  # idle, and then others wait
+        ("ii", 2),
+        ("ci", 2),
+        ("cc", 2),
+        ("i.c", 2),
+        ("icic", 2),
+        ("iic", 2),
+    ],
+)
+def test_odd_steps_side_by_side_are_of_one_pause_where_the_second_waits_for_the_first(parts, pauses):
+    spans = [100] * 9 + [100 if part == "." else 300 for part in parts] + [100] * 3
+    rows = drawn_rows({0: spans})
+    waited_ns = np.array([0] * 9 + [200 * (part == "c") for part in parts] + [0] * 3)
+    rows = replace(rows, exposed_comm_ns=waited_ns, comm_ns=waited_ns, idle_ns=rows.idle_ns - waited_ns)
+    found = typical_windows(rows, None).steps
+    assert (found.pauses, len(found.odd)) == (pauses, len(parts.replace(".", "")))
 
 
 def test_a_checkpoint_every_sixth_step():
