@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from analyzers.run.manifest import Manifest
 from analyzers.step_parts import PARTS
 from tests.support import typical_steps as brute_force
 from tests.support.drawing import draw
+from tests.support.samples import REPORTED, reported
 from tests.support.tiers import cases
 from tracer.views.html.report_page import report_html
 from tracer.views.sections.overview import report_text
@@ -320,3 +322,24 @@ def test_a_rank_whose_steps_are_all_odd_is_in_no_figure_and_in_all_rows():
     assert {row.rank for row in found.windows} == {0, 1}
     for text in (report_text(found), first_screen_text(found, width=200), report_html(found)):
         assert "1 of 4 steps is odd, and left out of these shares: step 3 is " in " ".join(text.split())
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_layers_and_buckets_are_medians_over_typical_windows(path):
+    document = reported(path)
+    places = {(window.rank, window.device, window.step) for window in brute_force.typical_of_sample(path)}
+    layers, buckets = (
+        [row for row in rows if (row.rank, row.device, row.step) in places]
+        for rows in (document.layers, document.buckets)
+    )
+    devices = {(row.rank, row.device) for row in layers}
+    windows = {device: {row.step for row in layers if (row.rank, row.device) == device} for device in devices}
+    for line in document.summary.layers:
+        mine = [row for row in layers if row.layer == line.layer]
+        without = sum(len(windows[device]) for device in {(row.rank, row.device) for row in mine}) - len(mine)
+        for name in ("forward_ns", "backward_ns", "exposed_ns"):
+            assert line.measures[name].median == median([getattr(row, name) for row in mine] + [0] * without)
+    for bucket in document.summary.buckets:
+        lengths = [row.dur_ns for row in buckets if row.bucket == bucket.bucket]
+        assert bucket.measures["dur_ns"].count == len(lengths)
+        assert bucket.measures["dur_ns"].median == (median(lengths) if lengths else None)
