@@ -17,6 +17,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, rows_by, values_at
 from analyzers.notices import Code, Notice
 from analyzers.run.health.corrupt_times import CLOCK_ERROR_NS
+from analyzers.run.health.launch_joins import LAUNCH
 from analyzers.run.health.relations import Queues, Relations, listed, shown_numbers
 from analyzers.trace import KERNEL_LAUNCH, STEP, Category, Events
 
@@ -58,8 +59,8 @@ def launches_without_kernels(events: Events) -> Int64:
 
 
 def launched_calls(events: Events) -> int:
-    """Count the calls that launch kernels or graphs, in a file without any device row."""
-    names = [bool(KERNEL_LAUNCH.match(name) or _GRAPH_LAUNCH.match(name)) for name in events.names]
+    """Count the calls that launch kernels, graphs or copies, in a file without any device row."""
+    names = [LAUNCH.match(name) is not None for name in events.names]
     return int((np.array(names, dtype=bool)[events.name] & (events.category == Category.LAUNCH)).sum())
 
 
