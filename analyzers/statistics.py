@@ -1,23 +1,25 @@
-"""Medians with their spread, and confidence intervals (95 %) over blocks.
+"""Medians with spread, and 95 % confidence intervals over steps in blocks.
+
+    block 0    o o  o o                 block 1    o o o   o              block 2   o o   o o
+                 |----|   of all steps: so many lie outside that chance leaves the median out in 5 % of cases
 
     block 0    o o  o o          block 1         o oo   o          block 2   o o o      o
-               steps of a block resemble one another: blocks, not steps, are what chance drew
+                |-------------------------------| of blocks that differ by more than steps: their medians' range
 
-Many blocks are drawn anew, and steps within each that is drawn; few cannot be, since what was not drawn is not known
-from them. docs/dev/decisions/run.md says why, and how often these intervals hold what they should.
+docs/dev/decisions/run.md says why, and how often these intervals hold what they should.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import erf, sqrt
+from math import sqrt
 from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Float64, Int64, Mask
+from analyzers.arrays import Float64, Mask
 
 # What is less than this share is not worth a line: of a step no advice and no outlier, of a figure no change.
 LEAST_SHARE = 0.01
@@ -141,33 +143,27 @@ def even_distance(numbers: Sequence[int]) -> int | None:
 
 Limits = tuple[float, float]
 
-RESAMPLES = 2000
-SEED = 1
-# Five values all lie on one side of their median with a chance of 2 / 2^5 = 6 %: only from six on do they alone tell.
-ENOUGH_BLOCKS = 6
-# Student's t for 95 %, two-sided, by degrees of freedom; above the last one a formula is good to 0.002:
-# Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.5.
-STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
-NORMAL = 1.959964
-# A median is told among so many values; of more, evenly spaced ones stand for all.
-MOST_VALUES = 2048
+FEWEST_BLOCKS = 3
+# Quantiles of the normal distribution: 97.5 % of it lie below the one, 95 % below the other.
+NORMAL, NORMAL_95 = 1.959964, 1.644854
 
 
 def median_interval(blocks: Sequence[Float64]) -> Limits | None:
-    """Return what the median of all values lies between; None for a single step.
+    """Return what the median of all steps lies between, in 95 % of cases; None for a single step, and for none.
 
-    A block has a row for each step, a column for each rank, NaN where a rank lacks it; values are positive. Ranks of a
-    step depend on one another, and steps of a block. The steps of one block stand for blocks: they know of no drift.
+    A block holds the lengths of its steps. The steps' own interval (order statistics) is widened to the range of the
+    blocks' medians where blocks differ by more than their steps tell; of two blocks it is that range.
     """
-    known = [rows for block in blocks if len(rows := block[~np.isnan(block).all(axis=1)])]
-    if len(known) == 1:
-        known = [step[np.newaxis, :] for step in known[0]]
-    if len(known) < 2:
+    known = [steps for block in blocks if len(steps := block[~np.isnan(block)])]
+    pooled = np.sort(np.concatenate([np.zeros(0), *known]))
+    if len(pooled) < 2:
         return None
-    pooled = np.concatenate(known)
-    median = float(np.nanmedian(pooled))
-    low, high = _few(known, median) if len(known) < ENOUGH_BLOCKS else _many(known, pooled)
-    return min(low, median), max(high, median)
+    medians = [float(np.median(steps)) for steps in known]
+    if 1 < len(known) < FEWEST_BLOCKS:
+        return min(medians), max(medians)
+    outside = _steps_outside(len(pooled))
+    low, high = float(pooled[outside]), float(pooled[-1 - outside])
+    return (min(low, *medians), max(high, *medians)) if _differ(known) else (low, high)
 
 
 def difference(a: Limits, b: Limits) -> Limits:
@@ -180,55 +176,37 @@ def is_told_apart(limits: Limits | None, other: float = 0.0) -> bool:
     return limits is None or not limits[0] <= other <= limits[1]
 
 
-def _few(blocks: Sequence[Float64], median: float) -> Limits:
-    """Return Student's interval of the blocks' medians, as factors: what slows a step slows it by a share."""
-    logs = np.log([float(np.nanmedian(block)) for block in blocks])
-    reach = _student(len(blocks) - 1) * float(np.std(logs, ddof=1)) / sqrt(len(blocks))
-    return float(median * np.exp(-reach)), float(median * np.exp(reach))
+def _steps_outside(count: int) -> int:
+    """Return how many of so many steps are left out on either side, by chance in 95 % of cases not the median's.
 
-
-def _many(blocks: Sequence[Float64], steps: Float64) -> Limits:
-    """Return percentiles of medians drawn anew, set apart as far as so few blocks call for.
-
-    The bootstrap takes blocks as drawn for all that there are, and is too narrow by sqrt((n - 1) / n), and by Student's
-    t against the normal: Hesterberg, What Teachers Should Know About the Bootstrap, 2015, expanded percentiles.
+    Each step is as likely below the median as above it: of fewer than six even the outermost are not enough.
     """
-    count = len(blocks)
-    tail = 100 * (1 - erf(_student(count - 1) * sqrt(count / (count - 1)) / sqrt(2))) / 2
-    drawn = _medians(steps, _draws(np.array([len(block) for block in blocks])))
-    low, high = np.percentile(drawn, [tail, 100 - tail])
-    return float(low), float(high)
+    outside, ways, fewer, all_ways = 0, 1, 1, 2**count
+    while 40 * fewer <= all_ways:
+        outside += 1
+        ways = ways * (count - outside + 1) // outside
+        fewer += ways
+    return max(outside - 1, 0)
 
 
-def _student(freedom: int) -> float:
-    """Return Student's t for 95 %."""
-    z = NORMAL
-    return STUDENT.get(freedom, z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2))
+def _differ(blocks: Sequence[Float64]) -> bool:
+    """Whether blocks differ by more than their steps do, by chance in 5 % of cases.
+
+    Kruskal and Wallis, Use of Ranks in One-Criterion Variance Analysis, 1952; steps of equal length share their ranks.
+    """
+    steps = np.concatenate(blocks)
+    _, place, times = np.unique(steps, return_inverse=True, return_counts=True)
+    rank = (np.cumsum(times) - (times - 1) / 2)[place]
+    size = np.array([len(block) for block in blocks])
+    count, freedom = len(steps), len(blocks) - 1
+    ties = 1 - float((times**3 - times).sum()) / (count**3 - count)
+    if freedom < 1 or ties <= 0:
+        return False
+    by_block = np.add.reduceat(rank, np.cumsum(size) - size) ** 2 / size
+    return (12 / (count * (count + 1)) * float(by_block.sum()) - 3 * (count + 1)) / ties > _chi_square_95(freedom)
 
 
-def _draws(sizes: Int64) -> Float64:
-    """Return how often each step is drawn, a row per resample: blocks are drawn, then as many steps of each."""
-    chance = np.random.default_rng(SEED)
-    count, steps = len(sizes), int(sizes.sum())
-    first = np.cumsum(sizes) - sizes
-    block = chance.integers(count, size=(RESAMPLES, count))
-    own = chance.random((RESAMPLES, count, int(sizes.max()))) * sizes[block][:, :, np.newaxis]
-    step = first[block][:, :, np.newaxis] + own.astype(np.int64)
-    is_drawn = np.arange(sizes.max()) < sizes[block][:, :, np.newaxis]
-    cell = step + steps * np.arange(RESAMPLES)[:, np.newaxis, np.newaxis]
-    times = np.bincount(cell[is_drawn], minlength=RESAMPLES * steps)
-    return times.reshape(RESAMPLES, steps).astype(np.float64)
-
-
-def _medians(steps: Float64, times: Float64) -> Float64:
-    """Return the median of all values of the steps, each taken so many times, for each row of times."""
-    values = np.unique(steps[~np.isnan(steps)])
-    if len(values) > MOST_VALUES:
-        values = values[np.linspace(0, len(values) - 1, MOST_VALUES).round().astype(np.int64)]
-    # How many values of each step are at most so large; a rank that is not there (NaN) sorts behind all.
-    upto = np.stack([np.searchsorted(row, values, "right") for row in np.sort(steps, axis=1)])
-    together = times @ upto.astype(np.float64)
-    half = together[:, -1:] / 2
-    lower, upper = values[np.argmax(together >= half, axis=1)], values[np.argmax(together > half, axis=1)]
-    medians: Float64 = (lower + upper) / 2
-    return medians
+def _chi_square_95(freedom: int) -> float:
+    """Return what 95 % of the sums of so many squares lie below: Wilson and Hilferty, 1931, good to 2 %."""
+    part = 2 / (9 * freedom)
+    return float(freedom * (1 - part + NORMAL_95 * sqrt(part)) ** 3)

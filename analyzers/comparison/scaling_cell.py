@@ -122,7 +122,9 @@ def _window_time(windows: Sequence[Window]) -> CellStep:
     steps = np.full((len(spans), max(map(len, spans.values()))), np.nan)
     for row, step_spans in enumerate(spans.values()):
         steps[row, : len(step_spans)] = step_spans
-    return _time(float(np.nanmedian(steps)), median_interval([steps]), PROFILED)
+    # Ranks of a step depend on one another: only steps are what chance drew.
+    median_ns, limits = float(np.nanmedian(steps)), median_interval([np.nanmedian(steps, axis=1)])
+    return _time(median_ns, limits and (min(limits[0], median_ns), max(limits[1], median_ns)), PROFILED)
 
 
 def _time(median_ns: float, limits: Limits | None, source: str) -> CellStep:

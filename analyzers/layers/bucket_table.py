@@ -248,7 +248,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class BucketSummary(msgspec.Struct, frozen=True):
-    """One bucket over all ranks and steps; `hidden_by` are the lines that hid it longest, by their mean."""
+    """One bucket over ranks and typical steps; `hidden_by` are the lines that hid it longest, by their mean."""
 
     bucket: int
     bytes: int | None

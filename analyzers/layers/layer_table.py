@@ -395,7 +395,7 @@ class LayerRow(msgspec.Struct, frozen=True):
 
 
 class LayerSummary(msgspec.Struct, frozen=True):
-    """One layer or line over all windows."""
+    """One layer or line over typical windows."""
 
     layer: str
     type: str

@@ -48,6 +48,7 @@ from analyzers.reporting.typical_steps import Steps
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, NumberedBy, TrainingSettings
 from analyzers.statistics import Limits, Spread, is_told_apart
 from analyzers.texts import brief
+from analyzers.units import between_ms, ms
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -149,6 +150,10 @@ class Headline(msgspec.Struct, frozen=True):
     step_word: str = "step"
 
 
+# From here on an interval's ends tell less than what they are of.
+MOST_APART = 2
+
+
 class ControlFigures(msgspec.Struct, frozen=True):
     """Medians of the run's controls, ns a step; null with the reason among the notes.
 
@@ -171,6 +176,19 @@ class ControlFigures(msgspec.Struct, frozen=True):
         """Return what a control lies between; None where that is not known."""
         limits = self.intervals_ns.get(name)
         return (limits[0], limits[1]) if limits is not None else None
+
+    def known(self, name: str) -> str:
+        """Say what a control lies between, `(between 7 and 9 ms)`; empty where that is not known.
+
+        One that is wider than a factor of two is no knowledge: then it says what the control's blocks of steps took.
+        """
+        limits, blocks_ns = self.interval(name), self.blocks_ns.get(name.removesuffix("_step_ns"), [])
+        if limits is None:
+            return ""
+        if len(blocks_ns) < 2 or limits[1] <= MOST_APART * limits[0]:
+            return f" ({between_ms(limits)})"
+        took = [ms(ns).removesuffix(" ms") for ns in blocks_ns]
+        return f" (not known: blocks of steps took {', '.join(took[:-1])} and {took[-1]} ms)"
 
     @property
     def is_stretched(self) -> bool:

@@ -14,7 +14,8 @@ from analyzers.ranks import RankNumber
 from analyzers.reporting.document import Headline, MarkedRank, RunFacts
 from analyzers.reporting.measures import OverDevices
 from analyzers.reporting.remedies import Advice, Evidence, Late, late_ranks, why_not_launched
-from analyzers.statistics import LEAST_SHARE
+from analyzers.run import UNPROFILED
+from analyzers.statistics import FEWEST_BLOCKS, LEAST_SHARE
 from analyzers.units import count, percent, rounded_percent, size
 
 # From this share (10 %, a tenth) of a step on, a loss is the main problem; smaller ones are named, but are not large.
@@ -292,11 +293,13 @@ def _trust(findings: Findings) -> tuple[str, str | None]:
         "much of the communication is unresolved": findings.share("exposed_unresolved_ns") > MUCH_UNRESOLVED,
     }
     steps, relative = findings.profiled_steps, _relative_interval(run)
+    blocks = len(run.controls.blocks_ns.get(UNPROFILED, ()))
     weights = {warning.code.facts.weight for warning in run.warnings}
     lowering["the traces are damaged, or lack kernels"] = Weight.DAMAGE in weights or bool(findings.rows.doubted.any())
     lowering["steps without the profiler differ widely among themselves"] = relative > 1
     doubtful = {
         "steps without the profiler differ among themselves": relative > WIDE,
+        f"few blocks of steps ({blocks}) were timed without the profiler": 0 < blocks < FEWEST_BLOCKS,
         f"only {count(steps, 'step')} {'is' if steps == 1 else 'are'} profiled": steps < FEW_STEPS,
         longer: run.controls.is_stretched,
         "how much the profiler slows the step is not known": distortion is None or _is_open(run),

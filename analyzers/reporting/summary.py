@@ -24,7 +24,7 @@ from analyzers.reporting.remedies import advice
 from analyzers.reporting.typical_steps import Steps, odd_words
 from analyzers.statistics import is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
-from analyzers.units import between_ms, ms, percent
+from analyzers.units import ms, percent
 
 MEASURED = (*fields_of(PARTS), "comm_ns", "copy_ns", "overlapped_comm_ns")
 # Behind its share idle time is called idle.
@@ -70,8 +70,8 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         copies=lazy(lambda: copy_rows(exchanged)),
         unmatched_share=exchanged.unmatched_share,
         advice=advised,
-        buckets=lazy(lambda: bucket_summaries(analyses.bucket_rows, analyses.layout)),
-        layers=lazy(lambda: layer_summaries(analyses.layer_rows)),
+        buckets=lazy(lambda: bucket_summaries(analyses.of_typical(analyses.bucket_rows), analyses.layout)),
+        layers=lazy(lambda: layer_summaries(analyses.of_typical(analyses.layer_rows))),
         layers_from=Counter(measured.work.source for measured in analyses.run.measured).most_common(1)[0][0],
         layout=lazy(lambda: analyses.layout),
         sync_cost=analyses.cost,
@@ -131,7 +131,7 @@ def _step(run: RunFacts, rows: Breakdown) -> str:
         return f"A step takes {profiled} under the profiler (median)"
     limits = run.controls.interval("unprofiled_step_ns")
     is_wide = limits is not None and limits[1] - limits[0] > WIDE * unprofiled_ns
-    known = f" ({between_ms(limits)})" if limits is not None and is_wide else ""
+    known = run.controls.known("unprofiled_step_ns") if is_wide else ""
     stretched = _stretched(run.controls) or f", and {ms(mark_ns) if mark_ns else profiled} while it is profiled"
     whole = "profiled step" if mark_ns is None else f"device's part of the profiled step, {profiled}"
     return f"A step takes {ms(unprofiled_ns)}{known}{stretched}. Of the {whole}"

@@ -7,7 +7,7 @@ step      3     4     5     6     7     8
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -18,8 +18,8 @@ from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import Breakdown
 from analyzers.run import Control
 from analyzers.statistics import TENTH, even_distance, odd_steps
-from analyzers.step_parts import IDLE, PARTS
-from analyzers.units import ms
+from analyzers.step_parts import COMM, IDLE, PARTS, Part
+from analyzers.units import count, ms
 
 
 class OddStep(msgspec.Struct, frozen=True):
@@ -33,12 +33,15 @@ class OddStep(msgspec.Struct, frozen=True):
 class Steps(msgspec.Struct, frozen=True):
     """Steps that figures are of, and those that they are not of; `every` is the distance of the odd ones, if even.
 
+    Odd steps are of so many `pauses`: one that a rank makes before its first kernel is in its window before, and in the
+    window that others wait in. Distances are between pauses.
     `profile_start` is the first step where the profile's start made it longer: it is neither typical nor odd.
     """
 
     typical: list[int]
     odd: list[OddStep]
     every: int | None = None
+    pauses: int = 0
     profile_start: OddStep | None = None
 
 
@@ -93,12 +96,14 @@ def typical_windows(rows: Breakdown, unprofiled: Control | None) -> TypicalWindo
     is_typical[:starts] = False
     windows = counted & np.isin(rows.step, number[is_typical])
     found = {step: _longer(rows, counted, windows, step) for step in number[~is_typical].tolist()}
+    start = found.pop(int(number[0])) if starts else None
+    pauses = {_pause(found, step) for step in found}
     steps = Steps(
         number[is_typical].tolist(),
-        [found[step][0] for step in number[odd].tolist()],
-        # A pause before one rank's first kernel is in its window before, and in the window that others wait in.
-        even_distance([*{found[step][1] for step in number[odd].tolist()}]),
-        found[int(number[0])][0] if starts else None,
+        [one.step for one in found.values()],
+        even_distance([*pauses]),
+        len(pauses),
+        None if start is None else start.step,
     )
     return TypicalWindows(steps, windows)
 
@@ -111,7 +116,8 @@ def odd_words(steps: Steps) -> Iterator[str]:
         is_odd, longest = "is odd", f"step {worst.step}"
         if len(steps.odd) > 1:
             is_odd, longest = "are odd", f"the longest, step {worst.step},"
-        many = f"{len(steps.odd)} of {len(steps.odd) + len(steps.typical)} steps {is_odd}{apart}"
+        by = f" by {count(steps.pauses, 'pause')}" if steps.pauses < len(steps.odd) else ""
+        many = f"{len(steps.odd)} of {len(steps.odd) + len(steps.typical)} steps {is_odd}{by}{apart}"
         yield f"{many}, and left out of these shares: {longest} is {worst.why}."
     if steps.profile_start is not None:
         start = steps.profile_start
@@ -126,11 +132,31 @@ def _starts_profile(span_ns: Int64) -> int:
     return int(span_ns[0] - others_ns >= others_ns / TENTH)
 
 
-def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> tuple[OddStep, int]:
-    """Say by how much a step's longest window exceeds its device's typical ones, and in which part most.
+@dataclass(frozen=True)
+class _Longer:
+    """A step that is longer than the typical ones, the part that is most, and which marks hold its pause, -1: none."""
 
-    The other number is of the step that its pause is in, by the marks on the host.
+    step: OddStep
+    most: Part
+    pause_in: int
+
+
+def _pause(longer: Mapping[int, _Longer], step: int) -> int:
+    """Return the step that the pause of an odd step is in: by the marks on the host, which not all windows have.
+
+    rank 0     |3         |4     a pause of step 4 on the host of rank 0, in its window of step 3 (idle), and in step 4
+    rank 1     |3   |4         w       of rank 1, which waits for it: one pause, with marks and without
     """
+    found, following = longer[step], longer.get(step + 1)
+    if found.most is not IDLE:
+        return step
+    if found.pause_in != UNKNOWN:
+        return found.pause_in
+    return step + 1 if following is not None and following.most is COMM else step
+
+
+def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> _Longer:
+    """Say by how much a step's longest window exceeds its device's typical ones, and in which part most."""
     own = np.flatnonzero(counted & (rows.step == step))
     longest = own[np.argmax(rows.span_ns[own])]
     same = typical & (rows.rank == rows.rank[longest]) & (rows.device == rows.device[longest])
@@ -141,11 +167,9 @@ def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> tuple[O
     whole_ns = _excess(rows.span_ns, longest, same)
     why = f"{ms(whole_ns)} longer than the typical step, most of it ({ms(more_ns[most])}) {most.words}"
     pause_in = int(rows.pause_in[longest])
-    if most is not IDLE or pause_in == UNKNOWN:
-        pause_in = step
-    if pause_in != step:
+    if most is IDLE and pause_in not in (UNKNOWN, step):
         why = f"{why} (on the CPU in ProfilerStep#{pause_in})"
-    return OddStep(step, int(rows.span_ns[longest]), why), pause_in
+    return _Longer(OddStep(step, int(rows.span_ns[longest]), why), most, pause_in)
 
 
 def _excess(column: Int64, window: np.intp, others: Mask) -> float:

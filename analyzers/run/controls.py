@@ -90,7 +90,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @cached_property
     def interval_ns(self) -> Limits | None:
         """Return what that median lies between, by chance in 95 % of recordings; None for a single step."""
-        return median_interval([block[:, np.newaxis] for block in self._typical_ns])
+        return median_interval(self._typical_ns)
 
 
 def control(steps_ns: Mapping[int, list[list[int]]], numbers: Sequence[list[int]] = ()) -> Control:
@@ -175,7 +175,7 @@ class Controls(msgspec.Struct, frozen=True):
         """Return what that ratio lies between; of a single pair, what the steps of its two blocks allow."""
         ratios = self._ratios(window)
         if len(ratios) > 1:
-            return median_interval([np.array([[ratio]]) for ratio in ratios])
+            return median_interval([np.array([ratio]) for ratio in ratios])
         profiled, unprofiled = self.interval_ns(window), self.interval_ns("unprofiled")
         if not ratios or profiled is None or unprofiled is None:
             return None

@@ -62,6 +62,10 @@ class RunLayout:
         """Return the name of the folder, or of the file."""
         return self.path.resolve().name
 
+    def called(self, name: str) -> list[Place]:
+        """Return the files of this name, or whose paths end so."""
+        return [file.path for file in self.files if f"/{file.path}".endswith(f"/{name.removeprefix('./')}")]
+
 
 def find(
     where: Where, steps: str | None = None, memory: int | None = None, numbers: Mapping[str, int] | None = None
@@ -105,7 +109,7 @@ def _numbers(recording: RunLayout, numbers: Mapping[str, int]) -> dict[Place, in
     """Return the ranks that the user says, by file. Raises UnusableRun for a name of no file, or of several."""
     said = {}
     for name, number in numbers.items():
-        files = [file.path for file in recording.files if f"/{file.path}".endswith(f"/{name.removeprefix('./')}")]
+        files = recording.called(name)
         if len(files) != 1:
             listed = ", ".join(file.path.name for file in recording.files[:MOST_NAMED])
             which = (

@@ -50,11 +50,13 @@ class Joined:
 
     The full window's rows come first, in their order. Behind them are the events that the light window alone holds, of
     which nothing is known but what they are called, when they ran, and about when they would have been launched.
+    `marks` are when the light window's steps begin and end on the host, in order; none where it has no marks.
     """
 
     full: Events
     light: Events
     joining: Joining
+    marks: tuple[Int64, Int64]
 
 
 def retime(full: Events, light: Events, window: str = "light") -> Joined | Mismatch:
@@ -72,8 +74,9 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
     only_light = np.setdiff1d(rows, joined.light)
     timed = _blank_rows(_at_light_times(full, light, joined), only_full)
     joining = Joining(len(joined.full), len(only_full), len(only_light), is_estimated)
+    marks = _find_marks(light, LIGHT_STEP)
     if not len(only_light):
-        return Joined(full, timed, joining)
+        return Joined(full, timed, joining, marks)
     behind = len(full) + np.arange(len(only_light))
     named = replace(full, names=names.names)
     more = _by_name_alone(named, light.take(only_light), names.light[only_light])
@@ -83,7 +86,7 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
         launched_ns=launches_in_full(full, light, joined, launched_ns, only_light),
     )
     longer = Events.joined([named, more_in_full])
-    return Joined(_blank_rows(longer, behind), Events.joined([replace(timed, names=names.names), more]), joining)
+    return Joined(_blank_rows(longer, behind), Events.joined([replace(timed, names=names.names), more]), joining, marks)
 
 
 def _explain_mismatch(full: Events, light: Events, names: SharedNames, window: str) -> str:
@@ -175,7 +178,7 @@ def launches_in_full(full: Events, light: Events, joined: Partners, launched_ns:
 
 def _has_begun(full: Events, light: Events, earlier: Int64, later: Int64, launched_ns: Int64) -> Mask:
     """Whether a later launch's step, which is not the earlier one's, had begun in the light window at an instant."""
-    marks, in_light = _find_marks(full, STEP), _find_marks(light, LIGHT_STEP)
+    marks, in_light = _find_marks(full, STEP)[0], _find_marks(light, LIGHT_STEP)[0]
     if not len(marks) or len(marks) != len(in_light):
         return np.zeros(len(earlier), dtype=bool)
     step = np.searchsorted(marks, later, side="right") - 1
@@ -184,9 +187,11 @@ def _has_begun(full: Events, light: Events, earlier: Int64, later: Int64, launch
     return begun
 
 
-def _find_marks(events: Events, name: str) -> Int64:
-    """Return when the steps began that are marked by a name, in order."""
-    return np.sort(events.start_ns[(events.category == Category.ANNOTATION) & events.named(name)])
+def _find_marks(events: Events, name: str) -> tuple[Int64, Int64]:
+    """Return when the steps begin and end that are marked by a name, in order."""
+    rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(name))
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    return events.start_ns[rows], events.end_ns[rows]
 
 
 def _find_partners(light: Events, joined: Partners) -> Int64:

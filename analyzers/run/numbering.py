@@ -3,6 +3,7 @@
 what says it                        example
 --rank FILE=N                       --rank a.json=3
 the trace's distributedInfo         "rank": 3
+its collectives' host rows          "Rank": 1, "Process Group Ranks": "[2, 3]"
 a label before its rows' pids       [TP03] 4242
 its file's name                     global_rank3, -rank[3], -TP-3-DP-0-, local_rank3, trace_3.json, rank3/trace.json
 nothing, of a whole run             the fourth of as many pids on one host as the default group has members
@@ -27,7 +28,7 @@ from analyzers.errors import UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, rank_number
-from analyzers.trace import Events, Group, Header, is_description
+from analyzers.trace import Call, Events, Group, Header, is_description
 
 _NUMBER = r"[-_ =]*\[?(\d{1,6})(?!\d)"
 # What a name calls a rank, the surest first: that of the world, that of a rank, that of a host or a group.
@@ -63,8 +64,9 @@ class NumberedBy(StrEnum):
 class Owner:
     """The process whose a rank's rows are, and what it and its files say of its rank.
 
-    `world_size` counts the members of the default group, `groups` are the ranks of those that it calls in, `peers` whom
-    it sends messages or gets them from; rows on its devices lie between `begin_ns` and `end_ns`.
+    `calling` is the rank as which it calls collectives, `groups` are the ranks of those that it calls in, `peers` whom
+    it sends messages or gets them from; `world_size` counts the members of the default group. Rows on its devices lie
+    between `begin_ns` and `end_ns`.
     """
 
     pid: str = ""
@@ -73,6 +75,7 @@ class Owner:
     end_ns: int = 0
     given: int | None = None
     stated: int | None = None
+    calling: int | None = None
     world_size: int | None = None
     groups: tuple[tuple[int, ...], ...] = ()
     peers: tuple[int, ...] = ()
@@ -121,6 +124,7 @@ def owner_of(path: Place, header: Header, pid: str, events: Events, *, given: in
         end_ns=int(events.end_ns[device].max(initial=0)),
         given=given,
         stated=rank_number(header.distributed.get("rank")) if alone else None,
+        calling=_calling(calls) if alone else None,
         world_size=size if isinstance(size, int) else _default_size(groups),
         groups=tuple(sorted({group.ranks for group in groups if group.ranks})),
         # A message that names both ends names the process itself.
@@ -139,14 +143,22 @@ def owner_of(path: Place, header: Header, pid: str, events: Events, *, given: in
 
 def _default_size(groups: Sequence[Group]) -> int | None:
     """Return the members of the default group, None where the trace does not name one."""
-    return max(
-        (
-            group.size
-            for group in groups
-            if group.size > 0 and group.name in _DEFAULT_GROUP and not is_description(group.description)
-        ),
-        default=None,
-    )
+    return max((group.size for group in groups if group.size > 0 and _is_default(group)), default=None)
+
+
+def _is_default(group: Group) -> bool:
+    return group.name in _DEFAULT_GROUP and not is_description(group.description)
+
+
+def _calling(calls: Sequence[Call]) -> int | None:
+    """Return the rank as which a process calls collectives, by its place in each group; None where these differ."""
+    said = {
+        rank
+        for call in calls
+        if call.group is not None and call.caller >= 0 and (call.group.ranks is not None or _is_default(call.group))
+        for rank in call.group.rank_at(call.caller)
+    }
+    return said.pop() if len(said) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -165,11 +177,12 @@ def numbers_of(owners: Sequence[tuple[Place, Owner]]) -> Numbers:
     known = {index: number for index, number in enumerate(said) if number is not None}
     is_given = any(owner.given is not None for _, owner in owners)
     source = NumberedBy.TRACE if known and not is_given else NumberedBy.FILE
-    for called in _callers(owners, alone=len(owners) == 1):
+    for by, called in _callers(owners, alone=len(owners) == 1):
         open_ones = [index for index in range(len(owners)) if index not in known]
         more = called(open_ones)
         if more and len({*known.values(), *more.values()}) == len(known) + len(more):
-            known, source = {**known, **more}, NumberedBy.FILE
+            source = by if by is NumberedBy.FILE or not known else source
+            known = {**known, **more}
     notices: tuple[Notice, ...] = ()
     if not known:
         known = _guessed([owner for _, owner in owners], {path for path, _ in owners})
@@ -183,8 +196,8 @@ def numbers_of(owners: Sequence[tuple[Place, Owner]]) -> Numbers:
 Called = Callable[[Sequence[int]], Mapping[int, int]]
 
 
-def _callers(owners: Sequence[tuple[Place, Owner]], *, alone: bool) -> Iterator[Called]:
-    """Yield, the surest first, what numbers processes by their labels or their files' names.
+def _callers(owners: Sequence[tuple[Place, Owner]], *, alone: bool) -> Iterator[tuple[NumberedBy, Called]]:
+    """Yield, the surest first, what numbers processes by their calls, their labels or their files' names.
 
     Nothing that is denied, or that two processes share, is a number of ranks. The name of the only file says which
     rank it is only where it speaks of ranks.
@@ -215,11 +228,13 @@ def _callers(owners: Sequence[tuple[Place, Owner]], *, alone: bool) -> Iterator[
     # The name of one file may say how large the mesh is.
     surest += [in_mesh(stems, mesh) for mesh in _MESHES if tell or not alone]
     surest += [by(stems, _RANKS[-1], at) for at in (0, -1)]
-    yield from (unless(Owner.denies, called) for called in surest)
+    calling = {index: owner.calling for index, (_, owner) in enumerate(owners) if owner.calling is not None}
+    yield NumberedBy.TRACE, unless(Owner.denies, lambda indices: {i: calling[i] for i in indices if i in calling})
+    yield from ((NumberedBy.FILE, unless(Owner.denies, called)) for called in surest)
     if not alone:
         unmarked = ["" if ".pt.trace." in path.name else stem for (path, _), stem in zip(owners, stems, strict=True)]
-        yield from (unless(Owner.doubts, by(unmarked, pattern)) for pattern in _LAST[: 2 if tell else 1])
-        yield unless(Owner.denies, by(folders, _RANKS[-1]))
+        last = [unless(Owner.doubts, by(unmarked, pattern)) for pattern in _LAST[: 2 if tell else 1]]
+        yield from ((NumberedBy.FILE, called) for called in (*last, unless(Owner.denies, by(folders, _RANKS[-1]))))
 
 
 def _in_mesh(texts: Mapping[int, str], mesh: Sequence[str]) -> dict[int, int]:
@@ -268,7 +283,7 @@ def _check_cycles(owners: Sequence[tuple[Place, Owner]]) -> None:
     for path, owner in owners:
         if owner.pid and owner.given is None:
             files[owner.host, owner.pid].append((owner.begin_ns, owner.end_ns, path))
-            stated[owner.host, owner.pid].add(owner.stated)
+            stated[owner.host, owner.pid].add(owner.calling if owner.stated is None else owner.stated)
     cycles = [
         parts
         for process, listed in files.items()

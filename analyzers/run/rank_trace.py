@@ -60,6 +60,8 @@ class RankTrace:
     lost: tuple[Notice, ...] = ()
     mismatch: str | None = None  # why the light window that there is could not be joined
     joining: Joining | None = None  # how much of the light window was
+    # When the light window's steps begin and end on the host; None where it does not say.
+    light_marks: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
     # The least budget of memory with which it reads the same; None: a window could not be read, and may be once more.
     peak_bytes: int | None = 0
@@ -228,7 +230,8 @@ def _with_times(trace: RankTrace, retimed: Joined | Mismatch | None) -> RankTrac
         return trace
     if isinstance(retimed, Mismatch):
         return replace(trace, mismatch=retimed.reason)
-    return replace(trace, events=retimed.full, timed=retimed.light, joining=retimed.joining)
+    marks = retimed.marks if len(retimed.marks[0]) else None
+    return replace(trace, events=retimed.full, timed=retimed.light, joining=retimed.joining, light_marks=marks)
 
 
 def _light_times(

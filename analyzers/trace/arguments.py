@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, values_at
-from analyzers.trace.collective_calls import Call, Group, Inputs, kind_of_call
+from analyzers.trace.collective_calls import SYNCHRONIZING, Call, Group, Inputs, kind_of_call
 from analyzers.trace.libraries import RANGES, SIZED_BY, SPANS
 from analyzers.trace.libraries import Collective as Kind
 from analyzers.trace.operator_flops import COUNTED
@@ -55,6 +55,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     in_device: int = msgspec.field(default=UNKNOWN, name="inDevice")
     to_device: int = msgspec.field(default=UNKNOWN, name="toDevice")
     external: int | str = msgspec.field(default=UNKNOWN, name="External id")
+    graph: int | str = msgspec.field(default=UNKNOWN, name="graph id")  # of CUDA graphs, whose rows alone have one
     collective: str = msgspec.field(default="", name="Collective name")
     elements_in: Any = msgspec.field(default=UNKNOWN, name="In msg nelems")
     elements_out: Any = msgspec.field(default=UNKNOWN, name="Out msg nelems")
@@ -137,6 +138,8 @@ def call_of(args: Args) -> Call | None:
         split_in=numbers(args.split_in),
         split_out=numbers(args.split_out),
         root=_find_peer(args.root, group) if args.collective in _ROOTED else (),
+        # Of all others it is a root or a peer.
+        caller=whole(args.root) if kind in SYNCHRONIZING else UNKNOWN,
     )
 
 

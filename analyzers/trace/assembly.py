@@ -93,6 +93,7 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
         forward=_fill_sparse(part, "forward", forward_row),
         forward_thread=_fill_sparse(part, "forward_thread", forward_row),
         grid=spread(columns.calls.same_grids(part.column("grid")), on_device),
+        graph=spread(part.column("graph"), on_device),
         launched_ns=launch_times(category, correlation, start_ns),
         position=part.column("position"),
         health=np.zeros(part.rows, dtype=np.int8),

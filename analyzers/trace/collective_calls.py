@@ -113,7 +113,8 @@ class Call:
     """One collective as a rank called it. Elements are -1, peers None, splits empty where nothing is said.
 
     `sent_to` and `received_from` are ranks of the run, for messages alone; `root` is one, for gather and scatter where
-    it is said. `is_part`: elements are those of one rank's part, and all members' together count.
+    it is said. `is_part`: elements are those of one rank's part, and all members' together count. `caller` is the place
+    in its group of who called it, where a synchronizing kind's host row says it.
     """
 
     kind: Collective
@@ -127,6 +128,7 @@ class Call:
     split_out: tuple[int, ...] = ()
     is_part: bool = False
     root: tuple[int, ...] = ()
+    caller: int = field(default=UNKNOWN, compare=False)
 
     @property
     def elements(self) -> int:

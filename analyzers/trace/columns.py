@@ -330,6 +330,7 @@ class EventColumns:
             "stream": int64_column([arg.stream for arg in args]),
             "bytes": int64_column([arg.bytes for arg in args]),
             "grid": self.calls.grids(args),
+            "graph": int64_column([arg.graph for arg in args]),
         }
 
     def decoded(self) -> Decoded:

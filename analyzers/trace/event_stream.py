@@ -373,7 +373,8 @@ class EventStream:
         for block in chain((b"",), self.blocks):
             if len(text) > LONGEST:
                 nbytes = len(text) + len(block) + sum(map(len, self.blocks))
-                self.lost.append(f"what follows the events ({nbytes:,} bytes)")
+                self.lost.append(f"what follows the events ({nbytes:,} bytes{explain_behind(text)})")
+                self.tail = b"}"
                 return None
             text += block
             # The head of an event may be in one block and the rest of it in the next.
@@ -397,6 +398,11 @@ def _explain_end(text: bytes) -> str:
     if _WHOLE.search(text):
         return f"the last {len(text):,} bytes: the file ends whole, but is damaged where they begin"
     return f"the last {len(text):,} bytes of the file, which ends early (cut short, or still being written)"
+
+
+def explain_behind(text: bytes) -> str:
+    """Say of a text behind a document whether it is another one, as of files that were written one behind the other."""
+    return ", where another trace begins: give each a file of its own" if _EVENTS_KEY.search(text) else ""
 
 
 def _find_events(text: bytes) -> tuple[int, int] | None:

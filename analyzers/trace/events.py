@@ -73,9 +73,10 @@ class Events(Columns):
     `call` indexes `calls` (kernels and operators that tell of a collective), `sequence` is its number in its group,
     `inputs` indexes `shapes` (operators whose inputs analyses need). `forward` is autograd's sequence number: it joins
     a forward operator and its backward node, `forward_thread` the thread of the former as autograd numbers threads.
-    `grid` tells apart kernels launched with other grids or blocks. `launched_ns` is the start of the host call that
-    launched the row. `position` is the row's place among all events of the file, from 0. `health` are bits of Health.
-    Times are nanoseconds since the epoch. `syncs` are no rows of these: they wait, and do nothing.
+    `grid` tells apart kernels launched with other grids or blocks, `graph` the CUDA graphs that launched rows.
+    `launched_ns` is the start of the host call that launched the row. `position` is the row's place among all events of
+    the file, from 0. `health` are bits of Health. Times are nanoseconds since the epoch. `syncs` are no rows of these:
+    they wait, and do nothing.
     """
 
     category: NDArray[np.int8]
@@ -99,6 +100,7 @@ class Events(Columns):
     forward: Int64
     forward_thread: Int64
     grid: Int64
+    graph: Int64
     launched_ns: Int64
     position: Int64
     health: NDArray[np.int8]

@@ -42,14 +42,14 @@ class _WrittenHeader(msgspec.Struct):
 class Outside:
     """What stands around the events: the header, what of it was lost, and what of it is no JSON but was read.
 
-    `behind` is how many bytes of text follow the document, `torn` how many follow the events and are no JSON: none of
-    them were read.
+    `behind` is the text that follows the document, `torn` how many bytes follow the events and are no JSON: nothing of
+    them was read.
     """
 
     header: Header
     lost: tuple[str, ...] = ()
     oddities: frozenset[Oddity] = frozenset()
-    behind: int = 0
+    behind: bytes = b""
     torn: int = 0
 
 
@@ -57,7 +57,7 @@ def outside(before: bytes, behind: bytes) -> Outside:
     """Build the header from the text on both sides of the event list; where commas are wrong, something may be gone."""
     before, behind = before.strip(_SPACE), behind.strip(_SPACE)
     if not before:
-        return Outside(Header(), behind=len(behind))
+        return Outside(Header(), behind=behind)
     lost = []
     front = _parse_object(before.rstrip(_GAP) + b"}")
     if front is None or front.rest:
@@ -75,7 +75,7 @@ def outside(before: bytes, behind: bytes) -> Outside:
         lost.append("a second list of traceEvents")
     header, odd = _check_values(front.values | back.values)
     oddities = frozenset(front.oddities | back.oddities)
-    return Outside(header, (*lost, *odd), oddities, len(back.rest.encode()), torn)
+    return Outside(header, (*lost, *odd), oddities, back.rest.encode(), torn)
 
 
 def _check_values(values: dict[str, Any]) -> tuple[Header, list[str]]:

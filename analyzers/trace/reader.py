@@ -24,7 +24,7 @@ from analyzers.trace.decoding import (
     Blocks,
     Oddity,
 )
-from analyzers.trace.event_stream import EventStream, NoEvents
+from analyzers.trace.event_stream import EventStream, NoEvents, explain_behind
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header, Outside, outside
 from analyzers.trace.kernel_names import Category
@@ -99,8 +99,8 @@ def read_trace(
         "places that are no JSON, where any number of events may be missing": stream.damaged,
         "bytes of text in these": stream.lost_bytes,
     }
-    behind = [f"{around.behind:,} bytes of text behind the document"] if around.behind else []
-    ends = [*blocks.lost, *stream.lost, *behind]
+    behind = [f"{len(around.behind):,} bytes of text behind the document{explain_behind(around.behind)}"]
+    ends = [*blocks.lost, *stream.lost, *(behind if around.behind else [])]
     lost = [*ends, *around.lost, *(f"{count:,} {what}" for what, count in counts.items() if count)]
     is_open_ended = bool(ends or around.torn or stream.damaged)
     notices = [

@@ -29,6 +29,7 @@ from tests.support.saved import saved
 from tests.support.tiers import thirds
 from tests.support.typical_steps import typical_windows
 from tracer.views.sections.overview import report_text
+from tracer.views.sections.screen import step_sentence
 
 # What docs/formats.md names; keys may be added, these stay.
 KEYS = {
@@ -175,10 +176,26 @@ def test_a_control_that_scatters_has_a_wide_interval_and_voids_nothing():
     controls = found.run.controls
     assert (controls.unprofiled_step_ns, controls.distortion) == (120, pytest.approx((205 / 100 + 290 / 140) / 2))
     assert set(controls.intervals_ns) == {"unprofiled_step_ns", "profiled_step_ns", "distortion"}
-    low, high = controls.intervals_ns["unprofiled_step_ns"]
-    assert low < 100 < 140 < high
+    assert controls.intervals_ns["unprofiled_step_ns"] == [100, 140]
     assert "(between " in found.summary.verdict
     assert not any(notice.code == Code.CONTROL_IS_NULL for notice in found.run.notices)
+
+
+def test_an_interval_wider_than_a_factor_of_two_says_what_blocks_took():
+    blocks = [[10_000_000] * 2, [21_000_000] * 2, [22_000_000] * 2]
+    found = report(drawn(controls=Controls(unprofiled=control({0: blocks}))))
+    words = "(not known: blocks of steps took 10.00, 21.00 and 22.00 ms)"
+    assert found.run.controls.intervals_ns["unprofiled_step_ns"] == [10_000_000, 22_000_000]
+    assert f"21.00 ms {words}" in found.summary.verdict
+    assert f"21.00 ms per step {words}" in step_sentence(found)
+    assert f"a step takes 21.00 ms {words} without" in report_text(found)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_blocks_of_steps_lower_trust(count):
+    found = report(drawn(controls=Controls(unprofiled=control({0: [[100] * 8] * count}))))
+    reason = f"few blocks of steps ({count}) were timed without the profiler"
+    assert (reason in str(found.summary.headline.why)) is (count < 3)
 
 
 def test_a_control_without_a_sample_is_null_with_its_reason():

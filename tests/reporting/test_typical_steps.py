@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from statistics import median
 
 import numpy as np
 import pytest
@@ -13,13 +14,14 @@ from analyzers.notices import Code
 from analyzers.rank.columns.time_breakdown import Breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
-from analyzers.reporting.typical_steps import Steps, typical_windows
+from analyzers.reporting.typical_steps import Steps, odd_words, typical_windows
 from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
 from analyzers.step_parts import PARTS
 from tests.support import typical_steps as brute_force
 from tests.support.drawing import draw
+from tests.support.samples import REPORTED, reported
 from tests.support.tiers import cases
 from tracer.views.html.report_page import report_html
 from tracer.views.sections.overview import report_text
@@ -144,7 +146,36 @@ def test_a_pause_that_one_rank_makes_and_others_wait_for_is_one_step():
     rows = drawn_rows(spans)
     assert typical_windows(rows, None).steps.every is None
     paused = replace(rows, pause_in=np.where((rows.rank == 0) & (rows.span_ns == 240), rows.step + 1, -1))
-    assert typical_windows(paused, None).steps.every == 6
+    found = typical_windows(paused, None).steps
+    assert (found.every, found.pauses, len(found.odd)) == (6, 2, 4)
+    # Without marks the next step's waiting tells it.
+    waits = (rows.rank == 1) & (rows.span_ns == 240)
+    waited_ns = np.where(waits, 140, 0)
+    waited = replace(rows, exposed_comm_ns=waited_ns, comm_ns=waited_ns, idle_ns=rows.idle_ns - waited_ns)
+    found = typical_windows(waited, None).steps
+    assert (found.every, found.pauses, len(found.odd)) == (6, 2, 4)
+    assert next(odd_words(found)).startswith("4 of 18 steps are odd by 2 pauses, 6 steps apart, and left out")
+
+
+@pytest.mark.parametrize(
+    ("parts", "pauses"),
+    [
+        ("ic", 1),  # idle, and then others wait
+        ("ii", 2),
+        ("ci", 2),
+        ("cc", 2),
+        ("i.c", 2),
+        ("icic", 2),
+        ("iic", 2),
+    ],
+)
+def test_odd_steps_side_by_side_are_of_one_pause_where_the_second_waits_for_the_first(parts, pauses):
+    spans = [100] * 9 + [100 if part == "." else 300 for part in parts] + [100] * 3
+    rows = drawn_rows({0: spans})
+    waited_ns = np.array([0] * 9 + [200 * (part == "c") for part in parts] + [0] * 3)
+    rows = replace(rows, exposed_comm_ns=waited_ns, comm_ns=waited_ns, idle_ns=rows.idle_ns - waited_ns)
+    found = typical_windows(rows, None).steps
+    assert (found.pauses, len(found.odd)) == (pauses, len(parts.replace(".", "")))
 
 
 def test_a_checkpoint_every_sixth_step():
@@ -291,3 +322,24 @@ def test_a_rank_whose_steps_are_all_odd_is_in_no_figure_and_in_all_rows():
     assert {row.rank for row in found.windows} == {0, 1}
     for text in (report_text(found), first_screen_text(found, width=200), report_html(found)):
         assert "1 of 4 steps is odd, and left out of these shares: step 3 is " in " ".join(text.split())
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_layers_and_buckets_are_medians_over_typical_windows(path):
+    document = reported(path)
+    places = {(window.rank, window.device, window.step) for window in brute_force.typical_of_sample(path)}
+    layers, buckets = (
+        [row for row in rows if (row.rank, row.device, row.step) in places]
+        for rows in (document.layers, document.buckets)
+    )
+    devices = {(row.rank, row.device) for row in layers}
+    windows = {device: {row.step for row in layers if (row.rank, row.device) == device} for device in devices}
+    for line in document.summary.layers:
+        mine = [row for row in layers if row.layer == line.layer]
+        without = sum(len(windows[device]) for device in {(row.rank, row.device) for row in mine}) - len(mine)
+        for name in ("forward_ns", "backward_ns", "exposed_ns"):
+            assert line.measures[name].median == median([getattr(row, name) for row in mine] + [0] * without)
+    for bucket in document.summary.buckets:
+        lengths = [row.dur_ns for row in buckets if row.bucket == bucket.bucket]
+        assert bucket.measures["dur_ns"].count == len(lengths)
+        assert bucket.measures["dur_ns"].median == (median(lengths) if lengths else None)

@@ -17,6 +17,7 @@ from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.run.loading import hosts
+from analyzers.trace import event_stream
 from tests.support.exactly import differences
 from tests.support.kineto_files import write
 from tests.support.many_processes import document, rows, written
@@ -92,6 +93,37 @@ def test_the_default_group_is_known_by_its_name_too(tmp_path, description):
     assert run.rank_source == "guessed"
 
 
+@pytest.mark.parametrize(
+    ("name", "groups", "places", "ranks", "source"),
+    [
+        ("libkineto_{pid}_0.json", (TWO, TWO), (1, 0), [(0, "501750"), (1, "501743")], "trace"),
+        ("trace_{index}.json", (TWO, TWO), (1, 0), [(0, "501750"), (1, "501743")], "trace"),
+        ("rank{index}.json", (TWO, TWO), (1, 0), [(0, "501750"), (1, "501743")], "trace"),
+        ("{pid}.json", ((0, 2), (1, 3)), (1, 0), [(1, "501750"), (2, "501743")], "trace"),
+        ("{pid}.json", (TWO, TWO), (0, 0), [(0, "501743"), (1, "501750")], "guessed"),  # they contradict one another
+        ("rank{index}.json", (TWO, TWO), (0, 0), [(0, "501743"), (1, "501750")], "file"),
+        ("rank{index}.json", (TWO, TWO), (0, 5), [(0, "501743"), (1, "501750")], "file"),  # no group has such a place
+        ("rank{index}.json", (TWO, TWO), (0, None), [(0, "501743"), (1, "501750")], "file"),
+    ],
+)  # fmt: skip
+def test_collectives_host_rows_say_which_rank_called_them(tmp_path, name, groups, places, ranks, source):
+    for index, (pid, group, place) in enumerate(zip((501743, 501750), groups, places, strict=True)):
+        said = "default_pg" if group == TWO else "mesh_dp"
+        written(tmp_path / name.format(pid=pid, index=index), pid, group=group, calls_as=place, description=said)
+    run = summarize(tmp_path)
+    assert ([(rank.rank, rank.owner.pid) for rank in run.ranks], run.rank_source) == (ranks, source)
+
+
+def test_the_headers_rank_and_the_users_come_before_who_called(tmp_path):
+    for pid, rank, place in ((7, 0, 1), (9, 1, 0)):
+        written(tmp_path / f"{pid}.json", pid, rank, 2, group=TWO, calls_as=place)
+    assert [(rank.rank, rank.owner.pid) for rank in summarize(tmp_path).ranks] == [(0, "7"), (1, "9")]
+    for pid, place in ((7, 1), (9, 0)):
+        written(tmp_path / f"{pid}.json", pid, group=TWO, calls_as=place)
+    run = analyzers.load(tmp_path, numbers={"7.json": 0, "9.json": 1})
+    assert ([rank.owner.pid for rank in run.ranks], run.rank_source) == (["7", "9"], "file")
+
+
 def test_pids_of_two_hosts_are_not_guessed(tmp_path):
     for host, pid in (("node0", 7), ("node1", 9)):
         write(tmp_path / f"{host}_x.json", document(rows(pid, group=TWO), host_name=host))
@@ -140,6 +172,12 @@ def test_who_has_a_file_of_one_cycle_is_reported_with_that(tmp_path):
     with pytest.raises(UnusableRun, match="2 cycles of one process") as refused:
         analyzers.load(tmp_path)
     assert str(refused.value).endswith(f"tracer report {tmp_path}/rank0_1.json {tmp_path}/rank1_1.json")
+
+
+def test_files_of_one_pid_that_call_as_other_ranks_are_no_cycles(tmp_path):
+    for place in TWO:
+        written(tmp_path / f"{place}x.json", 1, group=TWO, calls_as=place, since_us=10_000 + 90_000 * place)
+    assert [rank.rank for rank in summarize(tmp_path).ranks] == [0, 1]
 
 
 def test_profiles_of_one_pid_at_the_same_time_are_containers(tmp_path):
@@ -296,6 +334,25 @@ def test_one_file_of_a_run_is_a_rank_that_it_can_be_and_a_guess(tmp_path):
     assert summarize(written(tmp_path / "alone.json", 501743)).rank_source == "file"
 
 
+@pytest.mark.parametrize("longest", [None, 1024])
+@pytest.mark.parametrize("name", ["all.json", "all.json.gz"])
+@pytest.mark.parametrize("between", ["", "\n"])
+def test_traces_one_behind_the_other_in_a_file_are_one_and_the_bytes_of_the_others(
+    tmp_path, monkeypatch, longest, name, between
+):
+    if longest is not None:
+        monkeypatch.setattr(event_stream, "LONGEST", longest)
+    texts = [json.dumps(document(rows(pid, group=TWO), pid - 7, 2)) for pid in (7, 8)]
+    run = analyzers.load(write(tmp_path / name, between.join(texts)))
+    (lost,) = [notice.text for notice in run.warnings if notice.code == Code.TRACE_INCOMPLETE]
+    assert len(run.ranks) == 1
+    assert "another trace begins: give each a file of its own" in lost
+    assert "the 0 bytes" not in lost
+    # A text that is not looked through begins with the end of its document.
+    nbytes = len(texts[1]) + (0 if longest is None else len("]}" + between))
+    assert f"{nbytes:,} bytes" in lost
+
+
 def sending(events, kind, to):
     """The same rows with messages in the place of all-reduces."""
     said = {"Collective name": kind, **({"Dst Rank": to} if kind == "send" else {"Src Rank": 1 - to})}
@@ -392,3 +449,21 @@ def test_rank_says_which_a_file_is_and_ranks_which_are_drawn(tmp_path, capsys):
         assert "give a file and its rank, such as worker_a.json=0; --ranks says" in capsys.readouterr().err
     assert main(["report", str(folder), "--rank", "b.json=0"]) != 0
     assert "--rank b.json=0: its files: libkineto_501743_0.json" in capsys.readouterr().err
+
+
+def test_every_command_that_reads_ranks_takes_their_numbers(tmp_path, capsys):
+    """Of two runs that are compared each has those of its own files."""
+    one = named(tmp_path / "one", "libkineto_{pid}_0.json", group=(2, 3), description="mesh_tp")
+    other = named(tmp_path / "other", "{pid}_of_it.json", group=(2, 3), description="mesh_tp")
+    names = ("libkineto_501743_0", "libkineto_501750_0", "501743_of_it", "other/501750_of_it")
+    numbers = [
+        word for name, rank in zip(names, (3, 2, 2, 3), strict=True) for word in ("--rank", f"{name}.json={rank}")
+    ]
+    assert main(["compare", str(one), str(other), *numbers, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"].startswith("tracer.compare/")
+    picture = str(tmp_path / "steps.svg")
+    assert main(["plot", str(one), *numbers[:4], "--kind", "breakdown", "-o", picture]) == 0
+    assert main(["plot", str(one), *numbers, "--kind", "breakdown", "-o", picture, "--force"]) != 0
+    assert "501743_of_it.json=2: its files: libkineto_501743_0.json" in capsys.readouterr().err
+    assert main(["compare", str(one), str(other)]) != 0
+    assert "say it with --rank" in capsys.readouterr().err

@@ -30,7 +30,8 @@ def joined(full, quick):
     """A drawing at a light window's times."""
     retimed = retime(full.events, quick)
     assert isinstance(retimed, Joined), retimed
-    return replace(full, events=retimed.full, timed=retimed.light, joining=retimed.joining)
+    marks = retimed.marks if len(retimed.marks[0]) else None
+    return replace(full, events=retimed.full, timed=retimed.light, joining=retimed.joining, light_marks=marks)
 
 
 def rows(trace):
@@ -46,6 +47,21 @@ def test_times_come_from_the_light_window_and_steps_from_the_full_one():
     result = breakdown(joined(full, light(draw(compute="ab", comm=".cd"))))
     assert result.step.tolist() == [3, 4]
     assert result.start_ns.tolist() == [0, 1]
+
+
+def test_the_light_windows_own_marks_tell_in_which_step_a_pause_is():
+    """The pause is step 4's on the host, and in the window of step 3; in the full window there is none."""
+    full = draw(step="333444555", compute="aaabbbccc")
+    paused = draw(step="33344444444555", compute="aaa.....bbbccc")
+    assert breakdown(joined(full, bare(paused))).pause_in.tolist() == [4, -1, -1]
+    assert breakdown(joined(full, light(paused))).pause_in.tolist() == [-1, -1, -1]
+    assert breakdown(joined(full, bare(draw(step="33344444444445", compute="aaa.....bbbccc")))).step.tolist() == [
+        3,
+        4,
+        5,
+    ]
+    fewer = draw(step="33333333333555", compute="aaa.....bbbccc")  # not the full window's steps
+    assert breakdown(joined(full, bare(fewer))).pause_in.tolist() == [-1, -1, -1]
 
 
 def test_other_kernels_are_a_mismatch_that_names_them():

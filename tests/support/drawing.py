@@ -147,6 +147,7 @@ def events_of(rows: list[dict[str, Any]], calls: tuple[Call, ...] = ()) -> Event
         forward=unknown,
         forward_thread=unknown,
         grid=unknown,
+        graph=unknown,
         position=np.arange(len(rows)),
         health=np.zeros(len(rows), dtype=np.int8),
         launched_ns=launch_times(columns["category"], columns["correlation"], columns["start_ns"]),

@@ -28,8 +28,12 @@ def rows(
     late_us: int = 0,
     since_us: int = 10_000,
     description: str = "default_pg",
+    calls_as: int | None = None,
 ) -> list[Event]:
-    """The rows of one process: a mark, two launches and their kernels in each step."""
+    """The rows of one process: a mark, two launches and their kernels in each step.
+
+    `calls_as` is its place in the group, as modern PyTorch's host rows say it.
+    """
     host = {"ph": "X", "pid": pid, "tid": 1}
     made: list[Event] = []
     for place, step in enumerate(steps):
@@ -40,6 +44,9 @@ def rows(
             said = {"Collective name": "allreduce", "In msg nelems": 1024, "Out msg nelems": 1024, "dtype": "Float"}
             said |= {"Group size": len(group), "Process Group Name": "0", "Process Group Description": description}
             said |= {"Process Group Ranks": str([*group]), "Seq": place + 1}
+            if calls_as is not None:
+                operator = {"cat": "cpu_op", "name": "record_param_comms", "ts": begin + 40, "dur": 30}
+                made.append(host | operator | {"args": said | {"Rank": calls_as}})
             kernels.append((ALL_REDUCE, 20, 500 + late_us, 300 - late_us, said))
         for number, (name, stream, after_us, dur, said) in enumerate(kernels):
             correlation = 100 + 10 * place + number

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import shlex
 import shutil
 import subprocess
 import sys
@@ -99,6 +100,27 @@ def test_a_damaged_archive_is_not_trusted(tmp_path, name):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(UnreadableTrace, match="nothing in it can be trusted"):
         analyzers.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("members", "folder"),
+    [
+        (("rank0.json", "rank1.json"), "traces"),
+        (("log/rank0.json", "log/rank1.json.gz"), "traces/log"),
+        (("my run/light/rank0.json", "my run/rank0.json"), "'traces/my run'"),
+        (("/tmp/a/rank0.json", "/tmp/b/rank1.json"), "traces/tmp"),
+        (("run/rank0.json", "run/run.json"), "traces/run"),
+    ],
+)
+def test_an_archive_of_several_traces_is_named_with_the_commands_that_report_it(tmp_path, members, folder):
+    path = tmp_path / "logs.zip"
+    path.write_bytes(zipped(*((member, TEXT) for member in members)))
+    with pytest.raises(UnreadableTrace) as refused:
+        analyzers.load(path)
+    assert f"unzip logs.zip -d traces, then `tracer report {folder}`" in str(refused.value)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "traces")
+    assert (tmp_path / shlex.split(folder)[0]).is_dir()
 
 
 @pytest.mark.parametrize("name", ["trace.zip", pytest.param("trace.json.zst", marks=needs_zstd)])

@@ -161,7 +161,8 @@ def sharded(*comm: tuple[int, LayerComm]) -> Report:
     spreads = dict.fromkeys(("forward_ns", "backward_ns", "overlapped_ns", "exposed_ns"), Spread(0))
     (line, *_) = found.summary.layers
     layer = replace(line, layer="blocks.0", type="FSDP", measures=spreads)
-    return with_summary(replace(found, layers=rows), layers=[layer], layers_from="fsdp")
+    windows = [replace(found.windows[0], step=step) for step in sorted({row.step for row in rows})]
+    return with_summary(replace(found, layers=rows, windows=windows), layers=[layer], layers_from="fsdp")
 
 
 def test_one_device_alone_has_no_column_of_communication_and_several_have():

@@ -91,15 +91,22 @@ def breakdown(source: Run | RankTrace) -> Breakdown:
     """Return the breakdown of every window in a run, or in one rank."""
     if isinstance(source, RankTrace):
         steps = profiler_steps(source.timed)
-        rows = Breakdown.joined([_of_device(activity, steps) for activity in activities(source)])
-        if not source.is_light:
-            return rows
-        # A light window has no marks of its own: they are as long as the full window's, and lie where those do.
-        return replace(rows, mark_ns=np.zeros_like(rows.mark_ns), pause_in=np.full_like(rows.pause_in, UNKNOWN))
+        # The steps of a light window are the full one's, at times of their own where it marks them.
+        timed = _at_light_times(source, steps) if source.is_light else steps
+        rows = Breakdown.joined([_of_device(activity, steps, timed) for activity in activities(source)])
+        return replace(rows, mark_ns=np.zeros_like(rows.mark_ns)) if source.is_light else rows
     return Breakdown.joined([breakdown(trace) for trace in source.ranks])
 
 
-def _of_device(activity: Activity, steps: Steps) -> Breakdown:
+def _at_light_times(source: RankTrace, steps: Steps) -> Steps:
+    """Return the steps when they are in the light window, none where it does not mark as many."""
+    marks = source.light_marks
+    if marks is None or len(marks[0]) != len(steps.number):
+        return steps.none()
+    return replace(steps, start_ns=marks[0], end_ns=marks[1])
+
+
+def _of_device(activity: Activity, steps: Steps, timed: Steps) -> Breakdown:
     tiles = windows(activity, steps)
     compute, comm, copy = activity.compute, activity.comm, activity.copy
     busy = compute | comm | copy
@@ -127,7 +134,7 @@ def _of_device(activity: Activity, steps: Steps) -> Breakdown:
         outside_ns=outside_ns,
         unmarked=np.full(count, tiles.unmarked),
         ends_cycle=tiles.ends_cycle,
-        pause_in=_pause_in(busy, tiles, steps),
+        pause_in=_pause_in(busy, tiles, timed),
         mark_ns=tiles.mark_ns,
         doubted=(inside(activity.cut) > 0) | activity.is_endless(tiles.start_ns, tiles.end_ns),
     )

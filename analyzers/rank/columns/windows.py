@@ -28,6 +28,11 @@ class Steps:
     end_ns: Int64
     cycle: Int64
 
+    def none(self) -> Steps:
+        """Return no steps: of when they are nothing is known."""
+        nothing = self.number[:0]
+        return Steps(nothing, nothing, nothing, nothing)
+
     def index_at(self, instant_ns: Int64) -> Int64:
         """Return the index of the step that holds each instant, -1 where none does."""
         if not len(self.number):

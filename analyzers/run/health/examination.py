@@ -22,14 +22,14 @@ def healthy(events: Events, file: str, base_time_ns: int = 0) -> tuple[Events, t
 
     `base_time_ns` is the epoch that the file's times count from.
     """
-    events, lost_times = without_lost_times(events, file, base_time_ns)
+    events, lost_steps, lost_times = without_lost_times(events, file, base_time_ns)
     events = with_launches(events)
-    events, cycles = with_distinct_steps(events, file)
+    events, cycles = with_distinct_steps(events, lost_steps, file)
     rows = Relations(events)
     corrupt, impossible = corrupt_times(rows, file)
     queues = rows.in_order(~corrupt)
     long, too_long_rows = too_long(rows, queues, file)
-    lost, missing = lost_launches(rows, file)
+    lost, missing = lost_launches(rows, queues, file)
     disordered = disorder(rows, queues, file)
     if len(long.row) or len(lost):
         dur_ns, health = events.dur_ns.copy(), events.health.copy()

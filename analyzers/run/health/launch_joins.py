@@ -16,7 +16,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask, find
 from analyzers.trace import Category, Events, Kind, launch_rows, launch_times, with_copy_collectives
 
 # Calls behind one row of the device each, and those whose row is a copy or sets memory, whatever it is called there.
-_LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*(?:Launch(?!HostFunc)|Memcpy|Memset)")
+LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*(?:Launch(?!HostFunc)|Memcpy|Memset)")
 _BY_CALL = {
     Category.MEMCPY: re.compile(r"(?:cuda|cu|hip)\w*Memcpy"),
     Category.MEMSET: re.compile(r"(?:cuda|cu|hip)\w*Memset"),
@@ -46,7 +46,7 @@ def _with_correlations(events: Events) -> Int64:
         return events.correlation
     correlation = np.where(has_one, events.correlation, UNKNOWN)
     used = np.isin(correlation, correlation[on_device & has_one])
-    launches = (events.category == Category.LAUNCH) & _named(events, _LAUNCH) & ~used
+    launches = (events.category == Category.LAUNCH) & _named(events, LAUNCH) & ~used
     bare, calls = (_by_id(events, rows) for rows in (on_device & ~has_one, launches))
     ids, index, wanted = np.unique(events.external[bare], return_inverse=True, return_counts=True)
     of_call = find(ids, events.external[calls])

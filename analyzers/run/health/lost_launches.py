@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, rows_by, values_at
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, rows_by, values_at
 from analyzers.notices import Code, Notice
 from analyzers.run.health.corrupt_times import CLOCK_ERROR_NS
-from analyzers.run.health.relations import Relations, listed, shown_numbers
+from analyzers.run.health.launch_joins import LAUNCH
+from analyzers.run.health.relations import Queues, Relations, listed, shown_numbers
 from analyzers.trace import KERNEL_LAUNCH, STEP, Category, Events
 
+_NEVER = np.iinfo(np.int64).max
+# So many graphs take turns at most.
+_MOST_TURNS = 64
 _GRAPH_LAUNCH = re.compile(r"(?:cuda|cu|hip)\w*GraphLaunch")
 
 
-def lost_launches(rows: Relations, file: str) -> tuple[Int64, list[Notice]]:
+def lost_launches(rows: Relations, queues: Queues, file: str) -> tuple[Int64, list[Notice]]:
     """Return launches of graphs of which kernels are missing, and what is said of these and of all that are lost."""
     if not len(rows.device):
         return rows.device, []
     notices = []
-    graphs = _GraphLaunches(rows)
+    graphs = _GraphLaunches(rows, queues)
     not_known = "why the device is idle in their steps is not known"
     for lost, what, effect in (
         (_lost_kernels(rows), "kernels in the midst of the profile", "kernels are missing, which show as idle"),
@@ -54,8 +59,8 @@ def launches_without_kernels(events: Events) -> Int64:
 
 
 def launched_calls(events: Events) -> int:
-    """Count the calls that launch kernels or graphs, in a file without any device row."""
-    names = [bool(KERNEL_LAUNCH.match(name) or _GRAPH_LAUNCH.match(name)) for name in events.names]
+    """Count the calls that launch kernels, graphs or copies, in a file without any device row."""
+    names = [LAUNCH.match(name) is not None for name in events.names]
     return int((np.array(names, dtype=bool)[events.name] & (events.category == Category.LAUNCH)).sum())
 
 
@@ -104,20 +109,22 @@ def _is_captured(events: Events, instant: Int64) -> Mask:
 class _GraphLaunches:
     """Launches of graphs: those without a kernel (`lost`), and the `short` ones, which lack `missing` kernels each.
 
-    A graph launches the same kernels each time. Which graph a launch has is not recorded: it is its place in the step
-    where half of the steps launch as many; else there is one, if the launch with most kernels has those of all others.
+    A graph launches the same kernels each time. Which graph a launch has, rows of some files say (`graph`). In others
+    it is its place in the step where half of the steps, two at least, launch as many; else there is one, if the launch
+    with most kernels has those of all others. Several graphs that take turns there are told by what repeats (`_turns`).
     """
 
-    def __init__(self, rows: Relations) -> None:
+    def __init__(self, rows: Relations, queues: Queues) -> None:
         events, nothing = rows.events, np.zeros(0, dtype=np.int64)
         self.lost, self.short, self.missing = nothing, nothing, nothing
         calls = _calls(events, _GRAPH_LAUNCH)
         if not len(calls):
             return
         calls = calls[np.argsort(events.start_ns[calls], kind="stable")]
-        mine = np.flatnonzero(np.isin(rows.call, calls))
-        self._events, self._device = events, rows.device[mine]
-        self._launched = rows_by(rows.call[mine])
+        self._mine = np.flatnonzero(np.isin(rows.call, calls))
+        self._rows, self._queues = rows, queues
+        self._events, self._device = events, rows.device[self._mine]
+        self._launched = rows_by(rows.call[self._mine])
         self._counted: dict[bytes, Counter[int]] = {}
         since, until = _extent(rows)
         begun, step = events.start_ns[calls], _step_of(rows, events.start_ns[calls])
@@ -128,38 +135,83 @@ class _GraphLaunches:
         told = has_kernels.any() or bool((rows.launched_ns != UNKNOWN).all())
         lost = calls[inside & ~has_kernels & told]
         self.lost = lost[~_is_captured(events, events.start_ns[lost])] if len(lost) else lost
-        short = [self._short(launches) for launches in self._alike(calls, step) if len(launches) > 1]
+        graph = {call: int(events.graph[self._device[own[0]]]) for call, own in self._launched.items()}
+        unsaid = np.array([graph.get(call, 0) <= 0 for call in calls.tolist()], dtype=bool)
+        named: dict[int, list[int]] = defaultdict(list)
+        for call in calls[~unsaid].tolist():
+            named[graph[call]].append(call)
+        graphs = [*named.values(), *self._alike(calls[unsaid], step[unsaid])]
+        short = [self._short(launches) for launches in graphs if len(launches) > 1]
         found = [one for several in short for one in several]
         self.short = np.array([call for call, _ in found], dtype=np.int64)
         self.missing = np.array([missing for _, missing in found], dtype=np.int64)
 
     def _alike(self, calls: Int64, step: Int64) -> Iterable[list[int]]:
-        """Yield the launches of each graph that have kernels."""
+        """Yield the launches of each graph that have kernels, as far as rows do not say whose they are."""
         inside = step >= 0
         places = np.arange(len(calls)) - np.searchsorted(step, step)
         numbers, counts = np.unique(step[inside], return_counts=True)
         usual = int(np.median(counts)) if len(counts) else 0
-        if 2 * int((counts == usual).sum()) >= len(counts) > 0:
+        if max(4, len(counts)) <= 2 * int((counts == usual).sum()):
             inside = np.isin(step, numbers[counts == usual])
             graphs: dict[int, list[int]] = defaultdict(list)
             for call, place in zip(calls[inside].tolist(), places[inside].tolist(), strict=True):
                 graphs[place].append(call)
-            yield from ([call for call in launches if call in self._launched] for launches in graphs.values())
+            for launches in graphs.values():
+                yield from self._by_turns(launches)
             return
         launches = [call for call in calls.tolist() if call in self._launched]
-        if len({self._count(call) for call in launches}) < 2:
-            return
         richest = max(launches, key=self._count, default=UNKNOWN)
-        if len(self._kernels(richest)) > 1 and all(self._is_part(call, richest) for call in launches):
-            yield launches
+        if launches and len(self._kernels(richest)) > 1 and all(self._is_part(call, richest) for call in launches):
+            yield from self._by_turns(calls.tolist())
+
+    def _by_turns(self, calls: Sequence[int]) -> Iterable[list[int]]:
+        """Yield the launches that have kernels of each of the graphs that take turns in successive launches."""
+        kernels: dict[bytes, int] = {}
+        has_any = [call in self._launched for call in calls]
+        codes = [kernels.setdefault(self._key(call), len(kernels)) for call in compress(calls, has_any)]
+        code = np.full(len(calls), UNKNOWN)
+        code[has_any] = codes
+        turns = _turns(code) if len(kernels) > 1 else 1
+        for first in range(turns):
+            yield [call for call in calls[first::turns] if call in self._launched]
 
     def _short(self, launches: list[int]) -> list[tuple[int, int]]:
-        """Return the launches that lack kernels which half of a graph's launches have, two at least; and how many."""
+        """Return the launches that lack kernels which half of a graph's launches have, two at least; and how many.
+
+        What had no time for more than it has, is a graph of its own, and so are those of the same kernels.
+        """
         counts = sorted(map(self._count, launches), reverse=True)
         usual = counts[max(1, (len(counts) - 1) // 2)]
         whole = next(call for call in launches if self._count(call) == usual)
         lacking = [call for call in launches if self._count(call) < usual and self._is_part(call, whole)]
+        if lacking:
+            taken_ns = min(self._span_ns(call) for call in launches if self._key(call) == self._key(whole))
+            others = {self._key(call) for call in lacking if 10 * self._time_ns(call) < 9 * taken_ns}
+            lacking = [call for call in lacking if self._key(call) not in others]
         return [(call, usual - self._count(call)) for call in lacking]
+
+    def _span_ns(self, call: int) -> int:
+        rows = self._device[self._launched[call]]
+        return int(self._events.end_ns[rows].max() - self._events.start_ns[rows].min())
+
+    def _time_ns(self, call: int) -> int:
+        """Return how long the stream of a launch's first kernel had for it: until it went on to what is not of it."""
+        own = self._launched[call]
+        start_ns = self._events.start_ns[self._device[own]]
+        return int(self._followed_ns[own[start_ns.argmin()]] - start_ns.min())
+
+    @cached_property
+    def _followed_ns(self) -> Int64:
+        """Return when the next row that is of another call begins on the stream of each row that a graph launched."""
+        rows, queues = self._rows, self._queues
+        starts = begins(rows.call[queues.place]) | begins(queues.stream)
+        first = np.flatnonzero(starts)
+        next_ns = np.r_[self._events.start_ns[rows.device[queues.place[first[1:]]]], _NEVER]
+        next_ns[np.r_[begins(queues.stream[first])[1:], True]] = _NEVER
+        followed_ns = np.full(len(rows.device), _NEVER)
+        followed_ns[queues.place] = next_ns[np.cumsum(starts) - 1]
+        return followed_ns[self._mine]
 
     @cached_property
     def _kind(self) -> Int64:
@@ -174,11 +226,38 @@ class _GraphLaunches:
 
     def _kernels(self, call: int) -> Counter[int]:
         """Count what a launch has launched; most launches of a run have launched the same."""
-        kinds = np.sort(self._kind[self._launched[call]])
-        key = kinds.tobytes()
+        key = self._key(call)
         if key not in self._counted:
-            self._counted[key] = Counter(kinds.tolist())
+            self._counted[key] = Counter(np.frombuffer(key, dtype=np.int64).tolist())
         return self._counted[key]
+
+    def _key(self, call: int) -> bytes:
+        """Return what is the same for launches of the same kernels."""
+        key: bytes = np.sort(self._kind[self._launched[call]]).astype(np.int64).tobytes()
+        return key
+
+
+def _turns(launched: Int64) -> int:
+    """Return how many graphs take turns in successive launches, of which codes say what they launched, -1 for unknown.
+
+    a b a b a b       two: each launches the same whenever its turn is
+    a a a b b b       one, which lost kernels from the fourth launch on
+
+    Of every graph three quarters of the launches, two at least, have to be alike; the fewest others decide.
+    """
+    best, fewest = 1, len(launched)
+    for turns in range(1, min(_MOST_TURNS, len(launched) // 2) + 1):
+        others = 0
+        for first in range(turns):
+            known = launched[first::turns][launched[first::turns] != UNKNOWN]
+            usual = int(np.bincount(known).max(initial=0))
+            if usual < 2 or 4 * usual < 3 * len(known):
+                break
+            others += len(known) - usual
+        else:
+            if others < fewest:
+                best, fewest = turns, others
+    return best
 
 
 def _step_of(rows: Relations, instant: Int64) -> Int64:

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN
+from analyzers.arrays import UNKNOWN, Int64
 from analyzers.notices import Code, Notice
-from analyzers.run.health.relations import shown_numbers, step_marks
+from analyzers.run.health.relations import shown_numbers, step_marks, step_numbers
 from analyzers.trace import STEP, Events, launch_times
 from analyzers.units import NS_PER_MS
 
@@ -19,14 +19,15 @@ from analyzers.units import NS_PER_MS
 _FAR_NS = 1_000 * NS_PER_MS
 
 
-def without_lost_times(events: Events, file: str, base_time_ns: int) -> tuple[Events, list[Notice]]:
-    """Return the rows without those that have lost their times, and what is said of these."""
+def without_lost_times(events: Events, file: str, base_time_ns: int) -> tuple[Events, Int64, list[Notice]]:
+    """Return the rows without those that have lost their times, which steps these mark, and what is said of them."""
     at_zero = events.start_ns == base_time_ns
+    none = np.zeros(0, dtype=np.int64)
     if not at_zero.any() or at_zero.all():
-        return events, []
+        return events, none, []
     others = events.start_ns[~at_zero] - base_time_ns
     if others.min() < max(_FAR_NS, int(others.max() - others.min())):
-        return events, []
+        return events, none, []
     marked = [events.names[code].removeprefix(STEP) for code in events.name[at_zero & step_marks(events)].tolist()]
     of_device = int((at_zero & events.on_device).sum())
     kept = events.take(~at_zero)
@@ -43,4 +44,4 @@ def without_lost_times(events: Events, file: str, base_time_ns: int) -> tuple[Ev
         text = f"{file}: {of_device} of {int(events.on_device.sum())} device events begin long before the profile"
         text = f"{text}, at time 0, and are left out: kernels are missing from its windows"
         notices.append(Notice(Code.TIMES_ARE_CORRUPT, text, Code.TIMES_ARE_CORRUPT.facts.do))
-    return kept, notices
+    return kept, step_numbers(events.take(at_zero))[1], notices

@@ -12,6 +12,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, joint, values_at
 from analyzers.trace import STEP, Category, Events, launch_rows
 
+_LONGEST_NUMBER = 18  # digits that an int64 holds in any case
 _NAMED = 3
 _LISTED = 12
 
@@ -69,6 +70,16 @@ def step_marks(events: Events) -> Mask:
     """Whether rows mark steps of the profiler."""
     marks: Mask = (events.category == Category.ANNOTATION) & events.named(STEP)
     return marks
+
+
+def step_numbers(events: Events) -> tuple[Int64, Int64]:
+    """Return the rows that mark numbered steps, by start, and their numbers."""
+    rows = np.flatnonzero(step_marks(events))
+    numbers = {code: events.names[code].removeprefix(STEP) for code in np.unique(events.name[rows]).tolist()}
+    known = {code: int(text) for code, text in numbers.items() if text.isdecimal() and len(text) <= _LONGEST_NUMBER}
+    rows = rows[np.isin(events.name[rows], list(known))]
+    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
+    return rows, np.array([known[code] for code in events.name[rows].tolist()], dtype=np.int64)
 
 
 def listed(events: Events, rows: Int64) -> str:

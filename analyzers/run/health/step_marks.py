@@ -3,6 +3,8 @@
 marks      |1   |2 |2   |3   |        |1   |2   |3   |
 launches     a b      c    d             e    f    g        the first mark of 2 holds none: it is no step
 steps      |1   |  |2   |3   |        |4   |5   |6   |      numbers go on, and each cycle has its own last window
+
+A number that is missing begins no cycle where its mark has lost its time, or where work was launched meanwhile.
 """
 
 from __future__ import annotations
@@ -11,23 +13,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.notices import Code, Notice
-from analyzers.run.health.relations import step_marks
+from analyzers.run.health.relations import step_numbers
 from analyzers.trace import STEP, Category, Events, Health
 
-_LONGEST_NUMBER = 18  # digits that an int64 holds in any case
 _LISTED = 4
 
 
-def with_distinct_steps(events: Events, file: str) -> tuple[Events, list[Notice]]:
-    """Return the rows with each step marked once, cycles told apart, and what is said of several."""
-    marks, numbers = _numbered(events)
+def with_distinct_steps(events: Events, lost: Int64, file: str) -> tuple[Events, list[Notice]]:
+    """Return the rows with each step marked once, cycles told apart, and what is said of several.
+
+    `lost` are numbers of steps whose marks are no more among the rows.
+    """
+    marks, numbers = step_numbers(events)
     if (np.diff(numbers) == 1).all():
         return events, []
     kept = _kept(events, marks, numbers)
     rows, numbers = marks[kept], numbers[kept]
-    first = np.flatnonzero(np.r_[True, np.diff(numbers) != 1])
+    first = np.flatnonzero(np.r_[True, ~_goes_on(events, rows, numbers, lost)])
     new, used, highest = numbers.copy(), set[int](), 0
     for low, high in zip(first.tolist(), [*first[1:].tolist(), len(numbers)], strict=True):
         if not used.isdisjoint(new[low:high].tolist()):
@@ -46,14 +50,15 @@ def with_distinct_steps(events: Events, file: str) -> tuple[Events, list[Notice]
     return marked, [Notice(Code.SEVERAL_CYCLES, text)]
 
 
-def _numbered(events: Events) -> tuple[Int64, Int64]:
-    """Return the rows that mark numbered steps, by start, and their numbers."""
-    rows = np.flatnonzero(step_marks(events))
-    numbers = {code: events.names[code].removeprefix(STEP) for code in np.unique(events.name[rows]).tolist()}
-    known = {code: int(text) for code, text in numbers.items() if text.isdecimal() and len(text) <= _LONGEST_NUMBER}
-    rows = rows[np.isin(events.name[rows], list(known))]
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
-    return rows, np.array([known[code] for code in events.name[rows].tolist()], dtype=np.int64)
+def _goes_on(events: Events, marks: Int64, numbers: Int64, lost: Int64) -> Mask:
+    """Whether each step but the first is of the same cycle as the step before it."""
+    missing = np.diff(numbers) - 1
+    known = np.unique(lost)
+    are_lost = np.searchsorted(known, numbers[1:]) - np.searchsorted(known, numbers[:-1], side="right") == missing
+    launched = np.sort(events.launched_ns[events.on_device & (events.launched_ns != UNKNOWN)])
+    ended, begun = (np.searchsorted(launched, ns) for ns in (events.end_ns[marks[:-1]], events.start_ns[marks[1:]]))
+    goes_on: Mask = (missing == 0) | ((missing > 0) & (are_lost | (begun > ended)))
+    return goes_on
 
 
 def _kept(events: Events, rows: Int64, numbers: Int64) -> Int64:

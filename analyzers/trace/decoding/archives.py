@@ -8,6 +8,7 @@ Both are read as they come, in blocks, from a pipe too.
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 import struct
 import subprocess
@@ -109,7 +110,10 @@ def unzipped(path: Place, source: Buffered, lost: list[str]) -> Iterator[bytes]:
 
 
 def _check_named(path: Place, name: str, traces: list[str]) -> None:
-    unpack = f"unzip {shlex.quote(path.name)} -d traces, then `tracer report traces`"
+    # Whoever packs a folder has its name before each trace's.
+    inside = posixpath.commonpath([posixpath.dirname(trace.lstrip("/")) for trace in traces or [name]])
+    report = shlex.join(["tracer", "report", posixpath.join("traces", inside).rstrip("/")])
+    unpack = f"unzip {shlex.quote(path.name)} -d traces, then `{report}`"
     if name.endswith(".pftrace"):
         text = "an archive that `tracer export` wrote, of a timeline and its traces: report the run that it is of"
         raise UnreadableTrace(f"{path}: {text}, or unpack it: {unpack}")

@@ -62,19 +62,19 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
     )
-    parser.add_argument(
+
+
+def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which file is which rank, and who reads them."""
+    reading_group = parser.add_argument_group("reading")
+    reading_group.add_argument(
         "--rank",
         type=_numbered_file,
         action="append",
         dest="numbers",
         metavar="FILE=N",
-        help="FILE of RUN is rank N, where neither its trace nor its name says so; once for each file",
+        help="FILE is rank N, where neither its trace nor its name says so; once for each file",
     )
-
-
-def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say who reads the ranks."""
-    reading_group = parser.add_argument_group("reading")
     reading_group.add_argument(
         "--memory",
         type=memory_size,
@@ -208,7 +208,9 @@ def read(options: argparse.Namespace, path: Where | None = None, *, schedules: b
     from tracer.reading import read_run
 
     path = options.run if path is None else path
-    summary = read_run(path, schedules=schedules, steps=_steps(options), numbers=_numbers(options), by=readers(options))
+    summary = read_run(
+        path, schedules=schedules, steps=_steps(options), numbers=_numbers(options, path), by=readers(options)
+    )
     return _judged(options, summary, path)
 
 
@@ -225,8 +227,15 @@ def _steps(options: argparse.Namespace) -> str | None:
     return getattr(options, "step_name", None)
 
 
-def _numbers(options: argparse.Namespace) -> dict[str, int]:
-    return dict(getattr(options, "numbers", None) or ())
+def _numbers(options: argparse.Namespace, path: Where) -> dict[str, int]:
+    """Return the ranks that the user says, by file; of several runs, each has those of its own files."""
+    from analyzers.run import find
+
+    said = dict(getattr(options, "numbers", None) or ())
+    if not said or path is getattr(options, "run", None):
+        return said
+    recording = find(path)
+    return {name: number for name, number in said.items() if recording.called(name)}
 
 
 def read_here(path: Path) -> RunSummary:
@@ -267,7 +276,7 @@ def read_drawn(
     from tracer.reading import read_lanes, read_run, with_undrawn
 
     by, path = readers(options), options.run if path is None else path
-    steps, numbers = _steps(options), _numbers(options)
+    steps, numbers = _steps(options), _numbers(options, path)
     few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
     summary = read_run(path, lanes=few, schedules=schedules, steps=steps, numbers=numbers, by=by)
     summary = _judged(options, summary, path)

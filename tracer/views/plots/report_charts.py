@@ -256,7 +256,7 @@ def layers(report: Report, theme: Theme) -> Figure:
     most = "compute or communicate" if comm else "compute"
     notes = [
         f"{len(shown)} of {count(len(modules), 'layer')}: those that {most} longest; medians "
-        "over all windows (one step on one device each). Optimizer, loss, packing: left out.",
+        "over typical windows (one step on one device each). Optimizer, loss, packing: left out.",
         *(_whose(report) if comm else []),
     ]
     entries = [swatch(part_bars.part, theme) for part_bars in (*compute, *comm)]

@@ -235,8 +235,7 @@ def controls(run: RunFacts) -> Section:
 
 
 def _timed(controls: ControlFigures, name: str) -> str:
-    limits = controls.interval(name)
-    return ms(getattr(controls, name)) + (f" ({between_ms(limits)})" if limits is not None else "")
+    return f"{ms(getattr(controls, name))}{controls.known(name)}"
 
 
 def _factor(controls: ControlFigures) -> str:

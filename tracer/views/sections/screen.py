@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from analyzers.notices import Weight
 from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report, odd_words
-from analyzers.units import between_ms, count, ms, percent
+from analyzers.units import count, ms, percent
 from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
 from tracer.views.sections.advice import gains_remark, listed_advice
 from tracer.views.sections.overview import run_title
@@ -215,10 +215,9 @@ def step_sentence(report: Report) -> str:
     if headline.step_ns is None:
         return f"{profiled_words(headline, ' per step')}; how long it takes without the profiler is not known"
     limits = controls.interval("unprofiled_step_ns")
-    between = (
-        f" ({between_ms(limits)})" if limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns else ""
-    )
-    return f"{ms(headline.step_ns)} per step{between}, {profiled_words(headline)}"
+    is_wide = limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns
+    known = controls.known("unprofiled_step_ns") if is_wide else ""
+    return f"{ms(headline.step_ns)} per step{known}, {profiled_words(headline)}"
 
 
 def profiled_words(headline: Headline, per: str = "") -> str:

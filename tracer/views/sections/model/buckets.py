@@ -70,7 +70,7 @@ def by_bucket(report: Report, width: int | None = None) -> Section:
         return [Heading(why_none(report))]
     notes = [_WORDS, *([_PARTIAL] if _is_partial(report) else [])]
     return [
-        Heading("DDP's buckets: medians over ranks and steps, ms"),
+        Heading("DDP's buckets: medians over ranks and typical steps, ms"),
         Paragraph(_layout(report, _SOURCES.get(layout.source, layout.source))),
         table(_FIELDS, buckets, place=_place),
         *(Paragraph(note, is_faint=True) for note in notes),

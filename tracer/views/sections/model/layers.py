@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.layers import LayerComm, LayerRow, LayerSummary, ShardedCollective, ShardedModule
 from analyzers.rank import is_layer
-from analyzers.reporting import Report
+from analyzers.reporting import Report, rows_of_typical
 from analyzers.units import ms
 from tracer.views import HELP, Block, Field, Heading, Paragraph, Place, Section, Table, field, milliseconds, size, table
 from tracer.views.sections.model.buckets import holdings
@@ -28,7 +28,7 @@ SHARDING = ("all_gather", "reduce_scatter")
 
 
 def by_layer(report: Report, wide: bool) -> Section:
-    """List every layer, medians over all windows; a step where they add up; sharded modules' collectives or buckets."""
+    """List layers, medians over typical windows; a step where they add up; sharded modules' collectives or buckets."""
     held = holdings(report, wide) if report.summary.layers and report.summary.buckets else []
     return [*layers_section(report), *held]
 
@@ -41,7 +41,7 @@ def layers_section(report: Report) -> list[Block]:
     sharded = _sharded(report)
     share = [_SHARE] if report.summary.buckets else [_OWN] if sharded else []
     return [
-        Heading("Layers: medians over all windows (one profiled step on one device each), ms"),
+        Heading("Layers: medians over typical windows (one profiled step on one device each), ms"),
         Paragraph(source),
         _table(report),
         Paragraph(" ".join([*share, _BRACKETS]), is_faint=True),
@@ -119,7 +119,9 @@ def _representative(report: Report) -> Section:
 
 def _sharded(report: Report) -> Section:
     """List the collectives of sharded modules, one kind and pass after the other, so that modules compare."""
-    calls = [(comm, row.layer) for row in report.layers if is_layer(row.layer) for comm in row.comm]
+    calls = [
+        (comm, row.layer) for row in rows_of_typical(report, report.layers) if is_layer(row.layer) for comm in row.comm
+    ]
     if not any(comm.kind in SHARDING for comm, _ in calls):
         return []
     order = {layer.layer: position for position, layer in enumerate(report.summary.layers)}
@@ -148,7 +150,7 @@ def _sharded(report: Report) -> Section:
         field("wait_ns", "waiting", of=_median_call, wide=True),
         field("exposed_ns", "exposed", of=_median_call),
     )
-    title = "Collectives of sharded modules: medians over all windows, ms"
+    title = "Collectives of sharded modules: medians over typical windows, ms"
     return [Heading(title), table(fields, *groups, place=_place, subject=_MODULE)]
 
 
@@ -209,8 +211,8 @@ _PACKED = (
 
 
 def _causes(report: Report) -> Section:
-    """List why sharded modules' collectives are exposed, means over all windows, so that causes add up."""
-    rows = [row for row in report.sharded.collectives if row.step is not None]
+    """List why sharded modules' collectives are exposed, means over typical windows, so that causes add up."""
+    rows = rows_of_typical(report, report.sharded.collectives)
     if not any(row.exposed_ns for row in rows):
         return []
     order = {layer.layer: position for position, layer in enumerate(report.summary.layers)}
@@ -227,14 +229,14 @@ def _causes(report: Report) -> Section:
     ]
     fields = [*_MODULE_FIELDS, *_means((("exposed_ns", "exposed", ""), *_CAUSES), rows, windows)]
     return [
-        Heading("Why sharded modules' collectives are exposed: means over all windows, ms"),
+        Heading("Why sharded modules' collectives are exposed: means over typical windows, ms"),
         table(fields, *groups, place=_place, subject=_MODULE),
         Paragraph(_MEANT, is_faint=True),
     ]
 
 
 def _means(figures: Iterable[tuple[str, str, str]], rows: Sequence[object], windows: int) -> list[Field[_LayerCalls]]:
-    """Build the columns of means over all windows of what calls add up to: figures that any row has."""
+    """Build the columns of means over typical windows of what calls add up to: figures that any row has."""
 
     def mean(one: _LayerCalls, name: str) -> float:
         total: int = sum(getattr(call, name) for call in one.calls)
@@ -246,13 +248,14 @@ def _means(figures: Iterable[tuple[str, str, str]], rows: Sequence[object], wind
 
 
 def _packed(report: Report) -> Section:
-    """List what is packed for each sharded module, means over all windows, and whether it was resharded."""
+    """List what is packed for each sharded module, means over typical windows, and whether it was resharded."""
     by_module: dict[str | None, list[ShardedModule]] = {}
-    for row in report.sharded.modules:
+    modules = rows_of_typical(report, report.sharded.modules)
+    for row in modules:
         by_module.setdefault(row.module, []).append(row)
     if not by_module:
         return []
-    windows = len({(row.rank, row.device, row.step) for row in report.sharded.modules})
+    windows = len({(row.rank, row.device, row.step) for row in modules})
     fields: Sequence[Field[_LayerCalls]] = (
         _MODULE_FIELDS[_MODULE],
         Field(
@@ -261,15 +264,15 @@ def _packed(report: Report) -> Section:
             help="Whether the parameters were freed after the forward pass.",
             cell=lambda one: _prefetched([row.reshard_after_forward for row in one.calls]),
         ),
-        *_means(_PACKED, report.sharded.modules, windows),
+        *_means(_PACKED, modules, windows),
     )
     lines = [_LayerCalls(module, rows) for module, rows in by_module.items()]
-    return [Heading("Packing for sharded modules: means over all windows, ms"), table(fields, lines)]
+    return [Heading("Packing for sharded modules: means over typical windows, ms"), table(fields, lines)]
 
 
 def _activations(report: Report) -> Section:
     """Say what tensor parallelism's collectives leave exposed, and what asynchronous TP could hide of it at most."""
-    rows = [row for row in report.tensor if row.collectives]
+    rows = [row for row in rows_of_typical(report, report.tensor) if row.collectives]
     if not rows:
         return []
     exposed, moved, bound = (
@@ -282,6 +285,6 @@ def _activations(report: Report) -> Section:
     separate = any(row.symmetric_memory for row in rows)
     library = "; some run on symmetric memory or in kernels of other libraries" if separate else ""
     return [
-        Heading("Collectives of activations: means over all windows, ms"),
+        Heading("Collectives of activations: means over typical windows, ms"),
         Paragraph(f"exposed {exposed}, of which transfer {moved}; {said}{library}"),
     ]
