@@ -28,7 +28,7 @@ from tracer.doctor.software import (
     torch_finding,
 )
 from tracer.doctor.trials import CUPTI, KINETO, Trial, driver_parameters, trial_findings, try_profiler
-from tracer.errors import TracerError
+from tracer.errors import INSTALL_TORCH, TracerError
 
 
 class FakeCuda(SimpleNamespace):
@@ -79,7 +79,9 @@ def test_pythons_that_are_too_old(version, state):
         (fake_torch(), "ok 2.15.0+cu132, built for CUDA 13.2"),
         (fake_torch(cuda=None, version="2.11.0+cpu"), "ok 2.11.0+cpu, built for CPUs alone"),
         (fake_torch(cuda=None, hip="7.1", version="2.12"), "ok 2.12, built for ROCm 7.1"),
-        (fake_torch(version="2.9.1"), "no 2.9.1, built for CUDA 13.2: recording was never tried"),
+        (fake_torch(version="2.4.0"), "ok 2.4.0, built for CUDA 13.2"),
+        (fake_torch(version="2.3.1"), "no 2.3.1, built for CUDA 13.2; recording was tried with 2.4.1, "),
+        (fake_torch(version="2.99.0"), "ok 2.99.0, built for CUDA 13.2; recording was tried with 2.4.1, "),
     ],
 )
 def test_what_torch_is_built_for(torch, words):
@@ -88,7 +90,7 @@ def test_what_torch_is_built_for(torch, words):
 
 def test_a_torch_that_is_missing_is_told_from_one_that_is_broken():
     missing = no_torch(ModuleNotFoundError("No module named 'torch'", name="torch"))
-    assert (missing.state, missing.remedy) == ("missing", install_hint("record"))
+    assert said(missing) == f"missing not installed: nothing can be recorded: {INSTALL_TORCH}"
     broken = no_torch(OSError("libcudart.so.13: cannot open shared object file\nmore"))
     assert said(broken).startswith("no cannot be imported (OSError: libcudart.so.13: cannot open shared object file)")
 
