@@ -1,13 +1,14 @@
 """Least versions of what is installed, and of what CI tests with."""
 
 import configparser
-import re
 
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.environments import BEGINS, ENDS, changed, rows_in, with_rows
 from tests.support.lowest import SETUP, WORKFLOW, lowest
 from tracer.commands.options.trainable import LEAST_OF_WORKLOAD
+from tracer.doctor.software import TRIED_TORCH
 
 
 def test_each_requirement_has_a_least_version():
@@ -59,16 +60,31 @@ def test_torch_and_protobuf_are_named_by_the_extras_that_need_them_alone():
     assert (bound.operator, bound.version) == (">=", ".".join(map(str, LEAST_OF_WORKLOAD)))
 
 
-def test_ci_begins_with_the_least_python_and_tries_the_least_torch():
-    """And one job runs `.ci/run`, the whole of it."""
+def test_what_pip_would_change_is_what_is_there_in_another_version():
+    before = {"numpy": "1.26.4", "pandas": "2.1.4", "torch": "2.8.0"}
+    assert changed(before, {"numpy": "2.4.6", "pandas": "2.1.4", "rich": "15.0.0"}) == ["numpy 1.26.4 to 2.4.6"]
+
+
+def test_a_row_of_the_table_of_environments_is_written_in_its_place():
+    page = f"before\n{BEGINS}\n\n| torch | GB |\n| --- | --- |\n| 2.8.0 | 4 |\n| 2.11.0 | 5 |\n\n{ENDS}\nafter"
+    assert rows_in(page) == [["2.8.0", "4"], ["2.11.0", "5"]]
+    written = with_rows(page, [["2.8.0", "6"], ["2.9.1", "3"]])
+    assert rows_in(written) == [["2.8.0", "6"], ["2.9.1", "3"], ["2.11.0", "5"]]
+    assert (written.split(BEGINS)[0], written.split(ENDS)[1]) == ("before\n", "\nafter")
+
+
+def test_ci_begins_with_the_least_python_and_records_with_the_least_torch():
+    """One job runs `.ci/run`, the whole of it, and one records with the least torch of all."""
     yaml = pytest.importorskip("yaml")
     config = configparser.ConfigParser()
     config.read_string(SETUP.read_text())
-    (least_torch,) = re.findall(r"^torch>=(.*)$", config["options.extras_require"]["workload"], re.MULTILINE)
     jobs = yaml.safe_load(WORKFLOW.read_text())["jobs"]
     matrix = jobs["tests"]["strategy"]["matrix"]
     least, *newer = (tuple(map(int, version.split("."))) for version in matrix["python"])
     assert least == tuple(map(int, config["options"]["python_requires"].removeprefix(">=").split(".")))
     assert newer == [(3, least[1] + 1 + place) for place in range(len(newer))]
-    assert matrix["include"] == [{"python": matrix["python"][-1], "torch": least_torch}]
-    assert [step.get("run") for job in jobs.values() for step in job["steps"]].count("bash .ci/run") == 1
+    (older,) = matrix["include"]
+    assert older["python"] == matrix["python"][-1]
+    assert f"{older['torch']}.0" in TRIED_TORCH
+    ran = [step.get("run") for job in jobs.values() for step in job["steps"]]
+    assert ran.count("bash .ci/run") == ran.count(f"make environments TORCH={TRIED_TORCH[0]}") == 1

@@ -15,7 +15,7 @@ from tracer.errors import INSTALL_TORCH
 LEAST_PYTHON = (3, 11)
 LEAST_TORCH = (2, 4)
 # Rows of docs/installing.md: what `make environments` recorded with.
-TRIED_TORCH = ("2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.15.0")
+TRIED_TORCH = ("2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.14.1")
 # The module, its package where that has another name, its extra, and what it is for.
 PACKAGES = (
     ("torchvision", "", "workload", "models and images of the built-in workload; scripts need none"),
@@ -41,8 +41,8 @@ def python_finding(version: Sequence[int]) -> Finding:
 def torch_finding(torch: Any) -> Finding:
     """Judge an imported torch: its version, and what it is built for."""
     detail = f"{torch.__version__}, built for {_built_for(torch)}"
-    version, newest = _two_numbers(torch.__version__), _two_numbers(TRIED_TORCH[-1])
-    if not LEAST_TORCH <= version <= newest:
+    version = _two_numbers(torch.__version__)
+    if version not in map(_two_numbers, TRIED_TORCH):
         detail += f"; recording was tried with {', '.join(TRIED_TORCH)}"
     if version < LEAST_TORCH:
         return Finding("torch", "no", detail, f"pip install 'torch>={'.'.join(map(str, LEAST_TORCH))}'")
