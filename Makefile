@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test test-all check packages lowest pictures docs clean
+.PHONY: install demo test test-all check packages lowest environments pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -54,6 +54,11 @@ lowest:
 	$(OLDEST) -m tests.support.lowest > build/lowest.txt
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check . pytest hypothesis --constraint build/lowest.txt
 	build/lowest/bin/python -m pytest -q -p no:cacheprovider --tier all tests/run tests/comparison tests/test_packages.py
+
+# The table of environments in docs/installing.md: each with its torch and old numpy, pandas and protobuf, recorded in;
+# TORCH=2.8.0 makes one row anew.
+environments:
+	$(OLDEST) -m tests.support.environments $(TORCH)
 
 # The pictures in the README, drawn anew from a sample run.
 pictures: install

@@ -249,6 +249,14 @@ def test_reading_and_reporting_load_no_torch_and_no_plots():
     assert loaded.strip() == ""
 
 
+def test_a_recording_brings_no_package_into_a_training_but_what_docs_name():
+    """A report's packages stay out of the training; llvmlite and NVML's are for NVIDIA GPUs alone."""
+    known = sys.stdlib_module_names | {"analyzers", "tracer", "numpy", "msgspec", "torch", "llvmlite", "pynvml"}
+    recording = [parsed for name, parsed in trees().items() if name.startswith("tracer.recording")]
+    named = {module.split(".")[0] for parsed in recording for module in imported(parsed)}
+    assert {"torch", "msgspec"} <= named <= known
+
+
 def is_for_writing(call: ast.Call) -> bool:
     """Whether a mode or a flag says so, or that it is a folder; a name like `webbrowser.open` opens no file at all."""
     said = {str(node.value) for node in ast.walk(call) if isinstance(node, ast.Constant)}

@@ -1,3 +1,4 @@
+import importlib.metadata
 import importlib.util
 import json
 import re
@@ -21,7 +22,7 @@ from tracer.cli import COMMANDS, build_parser, main
 from tracer.commands.options.workload import configuration, setup_of
 from tracer.commands.options.workload_checks import check_last_batch
 from tracer.config import EpochPlan, RecordConfig
-from tracer.errors import TracerError, UsageError
+from tracer.errors import NEEDS_TORCH, TracerError, UsageError
 
 pytestmark = pytest.mark.usefixtures("remembered")
 
@@ -326,11 +327,28 @@ def test_a_closed_stdout_is_no_error(run):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_without_torch_record_says_what_to_install(monkeypatch, capsys):
+@pytest.mark.parametrize(
+    "words", [("record",), ("record", "train.py"), ("record", "torchrun", "train.py"), ("calibrate",), ("sweep",)]
+)
+def test_without_torch_one_line_says_where_to_install(monkeypatch, capsys, words):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    code, err = fails(capsys, "record")
-    assert code == 1
-    assert "pip install 'tracer-toolkit[record]'" in err
+    assert fails(capsys, *words) == (1, f"tracer: tracer {words[0]} {NEEDS_TORCH}\n")
+
+
+@pytest.mark.parametrize("command", ["record", "sweep"])
+def test_without_torchvision_the_one_of_the_torch_that_is_there_is_named(monkeypatch, capsys, command):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torchvision" else found(name))
+    own = importlib.metadata.version("torch")
+    line = f"tracer: tracer {command}'s own models need torchvision: pip install torchvision 'torch=={own}'\n"
+    assert fails(capsys, command) == (1, line)
+
+
+@pytest.mark.parametrize("command", ["record", "sweep"])
+def test_a_torch_that_the_built_in_workload_is_too_new_for_is_named(monkeypatch, capsys, command):
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.5.1+cu121")
+    line = f"tracer: tracer {command}'s own models need torch 2.6, and here is 2.5.1+cu121: record a script of yours\n"
+    assert fails(capsys, command) == (1, line)
 
 
 def test_keep_without_every_has_no_effect_and_is_refused(capsys, tmp_path):

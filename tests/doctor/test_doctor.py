@@ -11,6 +11,7 @@ import torch
 
 from analyzers.errors import install_hint
 from analyzers.run.manifest import DeviceState
+from tests.support.environments import HEAD, PAGE, rows_in
 from tracer import recording
 from tracer.cli import main
 from tracer.commands.doctor import text
@@ -20,7 +21,10 @@ from tracer.doctor.findings import Finding, probed
 from tracer.doctor.gpus import clock_finding, driver_finding, gpus_finding, mode_findings, peer_finding
 from tracer.doctor.places import GB, place_findings
 from tracer.doctor.software import (
+    LEAST_TORCH,
     PACKAGES,
+    TRIED_TORCH,
+    _two_numbers,
     communication_findings,
     no_torch,
     package_findings,
@@ -28,7 +32,7 @@ from tracer.doctor.software import (
     torch_finding,
 )
 from tracer.doctor.trials import CUPTI, KINETO, Trial, driver_parameters, trial_findings, try_profiler
-from tracer.errors import TracerError
+from tracer.errors import INSTALL_TORCH, TracerError
 
 
 class FakeCuda(SimpleNamespace):
@@ -79,7 +83,10 @@ def test_pythons_that_are_too_old(version, state):
         (fake_torch(), "ok 2.15.0+cu132, built for CUDA 13.2"),
         (fake_torch(cuda=None, version="2.11.0+cpu"), "ok 2.11.0+cpu, built for CPUs alone"),
         (fake_torch(cuda=None, hip="7.1", version="2.12"), "ok 2.12, built for ROCm 7.1"),
-        (fake_torch(version="2.9.1"), "no 2.9.1, built for CUDA 13.2: recording was never tried"),
+        (fake_torch(version="2.4.0"), "ok 2.4.0, built for CUDA 13.2"),
+        (fake_torch(version="2.3.1"), "no 2.3.1, built for CUDA 13.2; recording was tried with 2.4.1, "),
+        (fake_torch(version="2.5.1"), "ok 2.5.1, built for CUDA 13.2; recording was tried with 2.4.1, "),
+        (fake_torch(version="2.99.0"), "ok 2.99.0, built for CUDA 13.2; recording was tried with 2.4.1, "),
     ],
 )
 def test_what_torch_is_built_for(torch, words):
@@ -88,7 +95,7 @@ def test_what_torch_is_built_for(torch, words):
 
 def test_a_torch_that_is_missing_is_told_from_one_that_is_broken():
     missing = no_torch(ModuleNotFoundError("No module named 'torch'", name="torch"))
-    assert (missing.state, missing.remedy) == ("missing", install_hint("record"))
+    assert said(missing) == f"missing not installed: nothing can be recorded: {INSTALL_TORCH}"
     broken = no_torch(OSError("libcudart.so.13: cannot open shared object file\nmore"))
     assert said(broken).startswith("no cannot be imported (OSError: libcudart.so.13: cannot open shared object file)")
 
@@ -114,6 +121,16 @@ def test_each_package_that_is_missing_has_its_pip_line():
         "traceinsight": install_hint("hta"),
         "viztracer": install_hint("offline"),
     }
+
+
+def test_what_was_tried_is_what_the_table_of_environments_has():
+    """Each row is made by `make environments`, and has a torch that installing left as it was."""
+    rows = rows_in(PAGE.read_text())
+    assert tuple(row[0] for row in rows) == TRIED_TORCH
+    assert _two_numbers(TRIED_TORCH[0]) == LEAST_TORCH
+    for row in rows:
+        assert row[HEAD.index("pip changes")] == "nothing"
+        assert row[HEAD.index("DDP")] == "2 ranks"
 
 
 def test_every_extra_that_is_named_is_one():

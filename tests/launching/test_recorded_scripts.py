@@ -75,6 +75,21 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
 
 
 @pytest.mark.slow
+def test_a_rank_imports_little_that_its_script_would_not(tmp_path):
+    """Whatever else is installed with tracer has no part in somebody's training."""
+    script = tmp_path / "modules.py"
+    loop = str(SCRIPTS / "loop.py")
+    script.write_text(f"import runpy, sys\nrunpy.run_path({loop!r}, run_name='__main__')\nprint(*sys.modules)\n")
+    plain = start(sys.executable, str(script))
+    code, out, lines = end(record(tmp_path / "out", "--ranks", "1", "--device", "cpu", str(script)))
+    plain_code, plain_out, _ = end(plain)
+    assert (code, plain_code) == (0, 0), lines
+    alone, recorded = (set(said.decode().splitlines()[-1].split()) for said in (plain_out, out))
+    packages = {name.partition(".")[0] for name in recorded - alone} - sys.stdlib_module_names
+    assert packages - {"torch", "numpy"} == {"analyzers", "tracer", "msgspec"}
+
+
+@pytest.mark.slow
 def test_a_terminal_is_told_how_far_the_recording_is_and_a_reader_that_goes_away_changes_no_exit_code(tmp_path):
     ours, theirs = os.openpty()
     script = [str(SCRIPTS / "loop.py"), "--steps", "40", "--exit", "code"]

@@ -1,6 +1,7 @@
 """What torch's own validator says of traces, as warnings."""
 
 import builtins
+import re
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from analyzers.notices import Code
 from tests.support.kineto_files import kernel, step, write
-from tracer.errors import TracerError
+from tracer.errors import NEEDS_TORCH, TracerError
 from tracer.reading.second_opinion import second_opinions
 
 pytest.importorskip("torch.profiler._trace_validator")
@@ -47,5 +48,5 @@ def test_without_torch_the_remedy_is_named(tmp_path, monkeypatch):
 
     monkeypatch.delitem(sys.modules, "tracer.recording", raising=False)
     monkeypatch.setattr(builtins, "__import__", without_torch)
-    with pytest.raises(TracerError, match="needs torch: pip install"):
+    with pytest.raises(TracerError, match=re.escape(f"--validate {NEEDS_TORCH}")):
         second_opinions(path)

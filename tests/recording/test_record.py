@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from tracer.errors import SessionIncomplete
 from tracer.recording import link_rates as links
 from tracer.recording.rank_part import Facts, RankRounds, kept_rounds, typical_round
 from tracer.recording.recorder import Recorder, Subject
-from tracer.recording.windows import KinetoWindow
+from tracer.recording.windows import KinetoWindow, kineto_window
 from tracer.workload import models_and_data as workloads
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -207,6 +208,24 @@ def test_a_profile_is_written_without_an_object_for_each_event(tmp_path, monkeyp
             profiling.step()
     profiling.write(tmp_path, 0)
     assert read_trace(tmp_path / "rank0.json.gz").events.named("aten::add").any()
+
+
+def test_a_torch_without_acc_events_is_not_given_it_and_makes_no_objects_either(monkeypatch):
+    """As 2.4 is, which parses what it has recorded whatever it is asked for."""
+
+    class Older:
+        def __init__(self, activities, schedule, record_shapes):
+            self.profiler = None
+
+        def start(self):
+            self.profiler = SimpleNamespace(_parse_kineto_results=lambda result: [result])
+
+        def stop(self):
+            assert self.profiler._parse_kineto_results("an event") == []
+
+    monkeypatch.setattr(kineto_window, "profile", Older)
+    with KinetoWindow("cpu", 1, 1):
+        pass
 
 
 def test_the_most_typical_round_is_kept():

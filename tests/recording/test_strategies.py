@@ -34,6 +34,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from analyzers.run import Parallelism, RecordedContext, RecordedMesh, SequenceBuffer
 from tracer.recording.strategies import parallelism_of, program_of, strategy_name, watched_splits
 from tracer.recording.strategies.ddp import Ddp
+from tracer.recording.strategies.meshes import recorded_meshes
 from tracer.recording.strategies.parallelism import STRATEGIES
 
 RANK, SIZE = 5, 8
@@ -266,6 +267,21 @@ def test_more_rows_than_there_is_room_for_are_counted():
 
     found = parallelism_of(program_of(Model(), RANK, SIZE), [Many()])
     assert (len(found.mesh), found.left_out) == (64, 36)
+
+
+@pytest.mark.parametrize(
+    "private",
+    [
+        {"_dim_group_names": ["7", "8"]},
+        # torch 2.4 to 2.7 keep a tag and the ranks of each group beside its name.
+        {"_dim_group_infos": [("tag", [0, 2], "7"), ("tag", [0, 1], "8")]},
+    ],
+)
+def test_groups_of_a_mesh_by_the_names_that_each_torch_keeps_them_under(private):
+    shape, members = (2, 2), torch.arange(4).reshape(2, 2)
+    mesh = SimpleNamespace(mesh=members, mesh_dim_names=("dp", "tp"), shape=shape, device_type="cpu", **private)
+    (row,) = recorded_meshes([mesh], 0)
+    assert row.groups == {"0": ["7", "8"]}
 
 
 def test_one_process_looks_for_no_meshes(monkeypatch):

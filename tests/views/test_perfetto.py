@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
+from analyzers.errors import install_hint
 from analyzers.intervals import union_of
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, Lanes, lanes
@@ -311,10 +312,30 @@ def test_export_refuses_what_exists_and_names_that_say_nothing(tmp_path, capsys)
     assert [each.name for each in tmp_path.iterdir()] == ["run.pftrace"]
 
 
-def test_export_without_perfetto_says_what_to_install(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "words", [("export", "-o", "run.pftrace"), ("export", "-o", "run.zip"), ("view", "--perfetto", "--no-open")]
+)
+def test_without_perfetto_one_line_says_what_to_install_before_anything_is_read(monkeypatch, tmp_path, capsys, words):
     monkeypatch.setitem(sys.modules, "perfetto.trace_builder.proto_builder", None)
-    with pytest.raises(TracerError, match="pip install perfetto"):
+    monkeypatch.chdir(tmp_path)
+    command, *options = words
+    assert main([command, str(tmp_path / "no_such_run"), *options]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tracer: Perfetto's traces cannot be written (import of perfetto")
+    assert line.endswith(f": {install_hint('perfetto')}")
+
+
+def test_an_older_protobuf_is_one_line_too(monkeypatch):
+    class Older:
+        def find_spec(self, name, path=None, target=None):
+            if name == "perfetto.trace_builder.proto_builder":
+                raise RuntimeError("Detected incompatible Protobuf versions:\nmore")
+
+    monkeypatch.delitem(sys.modules, "perfetto.trace_builder.proto_builder", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Older(), *sys.meta_path])
+    with pytest.raises(TracerError) as error:
         write_trace(io.BytesIO(), [])
+    assert str(error.value).endswith(f"(Detected incompatible Protobuf versions:): {install_hint('perfetto')}")
 
 
 def test_nothing_is_left_of_a_file_that_could_not_be_written(monkeypatch, tmp_path, capsys):

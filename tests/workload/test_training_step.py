@@ -115,6 +115,20 @@ def test_a_compiled_model_keeps_the_layout_that_was_asked_for(group, monkeypatch
 
 
 @compiler_warns
+@pytest.mark.parametrize("name", ["recompile_limit", "cache_size_limit"])
+def test_so_many_shapes_are_compiled_by_whatever_name_torch_has_for_that(monkeypatch, name):
+    import torch._dynamo.config
+
+    # torch 2.6 refuses names that it does not know.
+    settings = type("Settings", (), {"__slots__": (name,)})()
+    monkeypatch.setattr(torch._dynamo, "config", settings)
+    monkeypatch.setattr(nn.Module, "compile", lambda module, **options: None)
+    setattr(settings, name, 8)
+    compat.compile_in_place(nn.Linear(1, 1))
+    assert getattr(settings, name) == 64
+
+
+@compiler_warns
 def test_under_fsdp_each_unit_is_compiled(group):
     model = training(replace(CONFIG, strategy="fsdp", compile=True)).model
     assert [is_compiled(child) for child in (model, *model.children())] == [False, True, False, True, True]

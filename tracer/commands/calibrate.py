@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from analyzers.errors import install_hint
 from analyzers.units import binary_size
 from tracer.atomic_files import refuse_existing, temporary_folder, write_text
 from tracer.commands.options import (
     add_device_arguments,
     add_output_argument,
+    check_torch,
     message_size,
     pick_devices,
     positive,
@@ -26,7 +25,6 @@ from tracer.errors import TracerError, UsageError
 if TYPE_CHECKING:
     from analyzers.run import Calibration
 
-MISSING = f"tracer calibrate needs torch: {install_hint('record')}"
 MIN_BYTES = 4 * 2**10
 # gloo moves some GB/s, and no more from 16 MiB on than below.
 DEFAULT_MAX_BYTES = {"cuda": 2**30, "cpu": 16 * 2**20}
@@ -61,8 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from analyzers.run import LINKS, to_json
     from tracer.views.sections.results import calibration_text
 
-    if not importlib.util.find_spec("torch"):
-        raise TracerError(MISSING)
+    check_torch("tracer calibrate")
     config = configuration(options)
     output = options.output or Path(LINKS)
     refuse_existing(output, options.force)

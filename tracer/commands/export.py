@@ -51,10 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, and write the file."""
+    from tracer.views.perfetto import check_perfetto
+
     output: Path = options.output
     if output.suffix not in WRITERS:
         raise UsageError(f"{output}: the name's ending selects the format: end it in {' or '.join(WRITERS)}")
     refuse_existing(output, options.force)
+    check_perfetto()
     links = links_of(options)
     summary, run_report, drawn = read_drawn(options, links)
     with new_file(output, options.force) as file:

@@ -60,10 +60,13 @@ def run(options: argparse.Namespace) -> int:
     """Read, let HTA analyze, print."""
     from analyzers.hta import critical_path, hta_library, path_tables, to_json
     from analyzers.run import load
+    from tracer.views.perfetto import check_perfetto
     from tracer.views.sections.results import hta_text
 
     _check_usage(options)
     hta_library()
+    if options.output is not None:
+        check_perfetto()
     source = load(options.run, memory=memory())
     path = critical_path(source, options.rank, options.step) if options.analysis == PATH else None
     analysis = path_tables(path) if path is not None else _analyzed(source, options)

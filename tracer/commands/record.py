@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analyzers.errors import install_hint
 from tracer.atomic_files import hidden_folder, refuse_folder
 from tracer.commands.options import OPTIONS as HOST_OPTIONS
 from tracer.commands.options import (
@@ -17,6 +15,8 @@ from tracer.commands.options import (
     add_step_arguments,
     add_workload_arguments,
     check_data,
+    check_torch,
+    check_workload,
     configuration,
     describe,
     here,
@@ -31,7 +31,7 @@ from tracer.commands.options import (
 )
 from tracer.commands.record_script import run_script
 from tracer.config import STRATEGIES, RecordConfig, sent
-from tracer.errors import TracerError, UsageError
+from tracer.errors import UsageError
 from tracer.views import rendered
 
 USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
@@ -45,7 +45,6 @@ EXAMPLES = """\
 examples:
   tracer record --gpus 4 train.py --lr 0.1
   tracer record -o traces/mine torchrun --nproc-per-node 4 train.py"""
-MISSING = f"tracer record needs torch and torchvision: {install_hint('record')}"
 # Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
 OF_SCRIPTS = {
     *("gpus", "device", "ranks", "wait", "warmup", "active", "light", "rounds", "every", "keep"),
@@ -100,8 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.script is not None:
         return _run_script(options)
-    if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
-        raise TracerError(MISSING)
+    check_workload("tracer record")
     if options.every or options.keep:
         raise UsageError("--every and --keep need a script: tracer record --every N SCRIPT")
     config = configuration(options, setup_of(options))
@@ -121,8 +119,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_script(options: argparse.Namespace) -> int:
-    if not importlib.util.find_spec("torch"):
-        raise TracerError(MISSING.replace("torch and torchvision", "torch"))
+    check_torch("tracer record")
     for name, value in vars(options).items():
         if name not in OF_SCRIPTS and value != options.unset.get(name, value):
             option = "--" + name.replace("_", "-")

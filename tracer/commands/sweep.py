@@ -6,7 +6,6 @@ One command records the grid, or what is missing of it; another reports it.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from analyzers.errors import install_hint
 from analyzers.texts import utf8
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
@@ -24,6 +22,7 @@ from tracer.commands.options import (
     add_workload_arguments,
     cell_reader,
     check_data,
+    check_workload,
     configuration,
     devices_of,
     here,
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from analyzers.comparison import Scaling
     from analyzers.rank import RunSummary
 
-MISSING = f"tracer sweep needs torch and torchvision to record: {install_hint('record')}"
 PARALLEL = tuple(name for name, traits in STRATEGY_TRAITS.items() if not traits.not_on_several)
 BATCHES = (32, 128, 512)
 # Below a sweep's folder, unless --output says otherwise.
@@ -140,8 +138,7 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     """Record every cell that is not done; return those that failed. Raises UsageError, TracerError."""
     from analyzers.run import SWEEP, Cell, Sweep, read_sweep
 
-    if not all(importlib.util.find_spec(name) for name in ("torch", "torchvision")):
-        raise TracerError(MISSING)
+    check_workload("tracer sweep")
     from tracer.launching import Grid, merged, quiet_launcher, record_grid
 
     configs = cells_of(options)

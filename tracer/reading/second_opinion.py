@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from analyzers.errors import install_hint
 from analyzers.notices import Code, Notice
 from analyzers.paths import Where
 from analyzers.run import find
-from tracer.errors import TracerError, UsageError
+from tracer.errors import NEEDS_TORCH, TracerError, UsageError
 
 _LONGEST = 160
 
@@ -31,7 +30,7 @@ def _form_opinion(file: Path) -> Iterator[Notice]:
     try:
         from tracer.recording import trace_violations  # torch, which reading alone does without
     except ImportError as error:
-        raise TracerError(f"--validate needs torch: {install_hint('record')}") from error
+        raise TracerError(f"--validate {NEEDS_TORCH}") from error
     violations = trace_violations(file)
     if violations is None:
         text = f"{file.name}: not looked at by torch's own validator, which this torch has not, or which fails on it"

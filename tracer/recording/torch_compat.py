@@ -1,4 +1,4 @@
-"""Compatibility of torch versions, and access to private names (2.11 and 2.15)."""
+"""Compatibility of torch versions, and access to private names (2.4 to 2.15)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def compile_in_place(module: nn.Module) -> None:
 
     # 8 by default, and eager from there on. A ResNet has as many stages and blocks of different shapes, each once more
     # for an epoch's last batch and for evaluation.
-    torch._dynamo.config.recompile_limit = 64
+    config = torch._dynamo.config
+    # torch 2.6 has the older name alone.
+    setattr(config, "recompile_limit" if hasattr(config, "recompile_limit") else "cache_size_limit", 64)
     module.compile(dynamic=False, options={"layout_optimization": False})
 
 

@@ -50,7 +50,11 @@ def _key(mesh: Any) -> tuple[Any, ...]:
 
 def _groups(mesh: Any) -> list[str | None]:
     """This rank's group along each dimension; made with the mesh, so that nothing is set up by reading them."""
-    return [None if name is None else str(name) for name in getattr(mesh, "_dim_group_names", None) or ()]
+    names = getattr(mesh, "_dim_group_names", None)
+    if names is None:
+        # Before torch 2.8 a tag and the ranks of each group stand before its name.
+        names = [name for *_, name in getattr(mesh, "_dim_group_infos", ())]
+    return [None if name is None else str(name) for name in names]
 
 
 def _is_slice(row: RecordedMesh, larger: RecordedMesh) -> bool:

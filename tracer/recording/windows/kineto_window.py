@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -77,8 +78,9 @@ class KinetoWindow:
 
     def __init__(self, kind: str, warmup: int, active: int) -> None:
         cycle = schedule(wait=0, warmup=warmup, active=active, repeat=1)
+        kept: dict[str, Any] = {"acc_events": True} if _has_acc_events() else {}
         with ours():
-            self._profiler = profile(schedule=cycle, acc_events=True, **PROFILES[kind])
+            self._profiler = profile(schedule=cycle, **kept, **PROFILES[kind])
 
     def __enter__(self) -> KinetoWindow:
         with ours():
@@ -118,13 +120,23 @@ class KinetoWindow:
             plain.unlink(missing_ok=True)
 
 
+def _has_acc_events() -> bool:
+    """Whether this torch can be told to keep the events of all cycles: 2.4 cannot."""
+    return "acc_events" in inspect.signature(profile).parameters
+
+
 def _leave_unparsed(profiler: profile) -> None:
     """Have a profiler that has started make no Python objects of its events when it stops: nobody asks it for them.
 
     That takes longer than to write the trace. Made without `acc_events`, torch 2.11 warns of cycles that nobody has.
     """
-    if profiler.profiler is not None:
-        profiler.profiler.acc_events = False
+    parser: Any = profiler.profiler
+    if parser is None:
+        return
+    if _has_acc_events():
+        parser.acc_events = False
+    else:
+        parser._parse_kineto_results = lambda result: []
 
 
 @contextmanager

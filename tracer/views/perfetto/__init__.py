@@ -6,4 +6,4 @@ Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.perfetto.tracks import groups, path_group
-from tracer.views.perfetto.writer import write_archive, write_trace
+from tracer.views.perfetto.writer import check_perfetto, write_archive, write_trace

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from analyzers.errors import install_hint
 from analyzers.paths import Place, open_file
 from analyzers.rank import RunSummary
 from analyzers.reporting import Lanes, Report
@@ -26,7 +27,6 @@ _SEQUENCE = 1
 _TRACKS_OF_GROUP = 2**16
 # A megabyte or less: a builder of one packet takes three times as long.
 _PACKETS_AT_ONCE = 10_000
-NEEDS = "perfetto 'protobuf>=6.31.1,<8'"
 
 
 def write_trace(file: IO[bytes], track_groups: Iterable[TrackGroup]) -> None:
@@ -150,13 +150,19 @@ class _Writer:
         return event
 
 
+def check_perfetto() -> None:
+    """Raise TracerError where what writes Perfetto's traces is not installed."""
+    _library()
+
+
 def _library() -> tuple[Any, Any]:
     """Return Perfetto's messages, and what builds a trace from them."""
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
         from perfetto.trace_builder.proto_builder import TraceProtoBuilder
     except Exception as error:  # protobuf has an error of its own for a version that does not fit
-        raise TracerError(f"Perfetto's traces cannot be written ({error}); pip install {NEEDS}") from error
+        why, *_ = str(error).splitlines() or [type(error).__name__]
+        raise TracerError(f"Perfetto's traces cannot be written ({why}): {install_hint('perfetto')}") from error
     return perfetto_trace_pb2, TraceProtoBuilder
 
 
