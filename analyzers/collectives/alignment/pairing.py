@@ -259,7 +259,9 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
         segments.append(_count_marked(kernels, matched & kernels.synchronizes)[is_unmatched])
     alike = a.signature[unmatched[0]], b.signature[unmatched[1]]
     i, j, segment = in_segments(a, unmatched[0], b, unmatched[1], alike, (segments[0], segments[1]))
-    certain = _none_of_segment(_may_lack_others(a, b, i, j), segment)
+    # That both lost one of two alike, each another, is no likelier than other chances: of many it is.
+    several = np.bincount(segment)[segment] > 1
+    certain = _none_of_segment(several & _may_lack_others(a, b, i, j), segment)
     partner[i[certain]] = j[certain]
 
 
