@@ -13,7 +13,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import world_size
-from analyzers.trace import Call, Collective, Group, is_description, library_kernel, ranks_in_name
+from analyzers.trace import GLOO, UNEVEN_MEMBERS, Call, Collective, Group, is_description, library_kernel, ranks_in_name
 
 # The elements of an all-to-all that says how they are split: they differ between members, but no even one is meant.
 SPLIT = -2
@@ -84,7 +84,7 @@ class Grouping:
         """
         group, place = np.full(len(rank), -1, dtype=np.int64), np.full(len(rank), -1, dtype=np.int64)
         rows = np.flatnonzero(is_known)
-        library, libraries = _find_libraries(kernels)
+        library, libraries = _find_libraries(kernels, set(kernel[rows[call[rows] < 0]].tolist()))
         facts = np.stack([rank[rows], device[rows], call[rows], library[kernel[rows]]])
         alike = distinct(*facts)
         unlike, which = alike.lines, alike.index
@@ -147,7 +147,8 @@ class Grouping:
             return -1, -1
         if call is not None and call.kind == Collective.SEND_RECV:
             return self._of_message(rank, device, call, group)
-        return self._of_ranks(rank, device, group, group.name, group.ranks)
+        sequence = _own_sequence(call) if library.is_unordered and call is not None else ""
+        return self._of_ranks(rank, device, group, group.name, group.ranks, sequence=sequence)
 
     def _fitting(self, rank: RankNumber, size: int, groups: set[Group]) -> tuple[int, ...]:
         """Return the ranks of the only groups that a rank knows of such a size (0: any), or of the whole run."""
@@ -180,13 +181,20 @@ class Grouping:
         return self._of_ranks(rank, device, group, f"{group.name} {'batch' if batch else 'message'}", pair, batch)
 
     def _of_ranks(
-        self, rank: int, device: int, group: Group, name: str, ranks: tuple[int, ...], batch: bool = False
+        self,
+        rank: int,
+        device: int,
+        group: Group,
+        name: str,
+        ranks: tuple[int, ...],
+        batch: bool = False,
+        sequence: str = "",
     ) -> tuple[int, int]:
-        code = self._codes.get((name, ranks, batch))
+        code = self._codes.get((name, ranks, batch, sequence))
         if code is None:
             members = tuple(Member(other, UNKNOWN) for other in ranks if other in self._present)
             key = Key(name, ranks, members, len(ranks), self._communicator(group), batch)
-            code = self._add((name, ranks, batch), key)
+            code = self._add((name, ranks, batch, sequence), key)
         return code, self._places[code][Member(rank, UNKNOWN)]
 
     def _communicator(self, group: Group) -> Communicator:
@@ -218,17 +226,29 @@ class Grouping:
 
 @dataclass(frozen=True)
 class _Library:
-    """A kernel of another library than NCCL, empty for NCCL's, and the ranks that it was compiled for, 0: unknown."""
+    """A kernel of another library than NCCL, empty for NCCL's, and the ranks that it was compiled for, 0: unknown.
+
+    `is_unordered`: what is issued back to back may run in any order, and calls say which is which.
+    """
 
     kernel: str
     size: int
+    is_unordered: bool
 
 
-def _find_libraries(kernels: Sequence[str]) -> tuple[Int64, list[_Library]]:
-    """Return for each kernel's name an index of distinct libraries' kernels."""
-    each = [_Library(library_kernel(name), ranks_in_name(name)) for name in kernels]
+def _find_libraries(kernels: Sequence[str], without_call: set[int]) -> tuple[Int64, list[_Library]]:
+    """Return for each kernel's name an index of distinct libraries' kernels; of some names not all rows have a call."""
+    each = [
+        _Library(library_kernel(name), ranks_in_name(name), name.startswith(GLOO) and code not in without_call)
+        for code, name in enumerate(kernels)
+    ]
     codes = {library: code for code, library in enumerate(dict.fromkeys(each))}
     return np.array([codes[library] for library in each], dtype=np.int64), list(codes)
+
+
+def _own_sequence(call: Call) -> str:
+    """Return what tells apart collectives that gloo's threads may run in any order, as far as members say the same."""
+    return str(call.kind) if call.kind in UNEVEN_MEMBERS else f"{call.kind} {call.elements} {call.dtype}"
 
 
 def _is_size(group: Group) -> bool:

@@ -231,8 +231,11 @@ def _beside_lost(lost_before: Int64, lost_after: Int64, member: Int64) -> Mask:
 
 def _encode_signatures(table: KernelTable, rows: Int64) -> tuple[Int64, Mask]:
     """Return what is known about each row as a code, and which codes may be one collective."""
-    facts = np.stack([table.family[rows], table.said_kind[rows], table.elements[rows], table.dtype[rows]])
-    alike = distinct(*facts)
+    said = distinct(table.said_kind[rows], table.elements[rows], table.dtype[rows])
+    # Names count only where no call does: of one size members may choose another algorithm each.
+    first = np.unique(said.index, return_index=True)[1]
+    family = np.where(table.said_kind[rows] >= 0, table.family[rows][first][said.index], table.family[rows])
+    alike = distinct(family, table.said_kind[rows], table.elements[rows], table.dtype[rows])
     unlike, code = alike.lines, alike.index
     compatible = np.ones((unlike.shape[1],) * 2, dtype=bool)
     for fact, unknown in zip(unlike, (int(Collective.OTHER), UNKNOWN, UNKNOWN, UNKNOWN), strict=True):

@@ -33,7 +33,7 @@ from analyzers.trace.copy_collectives import with_copy_collectives
 from analyzers.trace.events import Events, Health, launch_rows, launch_times
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication, short_name
-from analyzers.trace.libraries import COALESCED, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name
+from analyzers.trace.libraries import COALESCED, GLOO, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name
 from analyzers.trace.operator_flops import COUNTED, matrix_dtype
 from analyzers.trace.operator_flops import flops as flops_of
 from analyzers.trace.pieces import Helpers

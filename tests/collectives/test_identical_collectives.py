@@ -160,3 +160,46 @@ def test_as_many_between_matched_neighbours_pair_where_one_member_lacks_none():
     # Where b may lack one as well, the third may be any.
     b = replace(b, complete=steps < 3)
     assert match(a, b, one, Offset(0, 1_000, 16)).tolist() == [*range(12), 13, -1, 15]
+
+
+DENSE = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
+
+
+def dense(random: Random) -> World:
+    """A world whose steps hold three to sixteen equal collectives between two gates, each step another kind."""
+    alike, gate = random.choice([3, 8, 16]), Collective("all_reduce", 1, "Long", waited=True)
+    elements, late_us = random.choice([1, 1 << 14, 1 << 18, 1 << 20]), random.choice([0, 50, 250, 1000])
+    programs = tuple(
+        (gate, *(op for _ in range(alike) for op in (Compute(10), Collective(kind, elements, waited=True))), gate)
+        for kind in random.sample(DENSE, 4)
+    )
+    return World(
+        ranks=random.choice([2, 2, 4]),
+        steps=4,
+        program=(gate,),
+        programs=programs,
+        skew_us=(0, late_us),
+        late_us=5.0,
+        lead_us=20_000,
+        noise_us=random.choice([3, 30, 90]),
+    )
+
+
+@pytest.mark.parametrize("with_calls", [True, False])
+def test_members_that_lost_kernels_elsewhere_pair_no_equal_counts_of_what_one_step_holds(tmp_path, with_calls):
+    """Of broadcasts both may have lost as many, each another: order alone tells nothing."""
+    random = Random(34)
+    made = build(replace(dense(random), seed=34))
+    documents = [
+        damage.drop_kernels(each, random.uniform(0, 0.05), random, with_calls=with_calls) for each in made.documents
+    ]
+    assert not verdict_of(tmp_path, made, documents).wrong
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("damaged", [clocks_shift, DAMAGES[4]])
+def test_steps_that_ends_deny_pair_nothing_though_a_head_makes_up_for_a_step(tmp_path, seed, damaged):
+    """Of three steps rank 1 numbers each one higher: its head, a step long, pairs with what its last step lacks."""
+    numbered = {"heads_us": (0, 500), "numbered_higher": (0, 1)}
+    made = build(known_skew(0, 1 << 14, steps=3, seed=seed, noise_us=3, link_gbps=300.0, **numbered))
+    assert not verdict_of(tmp_path, made, damaged(list(made.documents), Random(seed))).wrong

@@ -37,6 +37,7 @@ from analyzers.collectives.alignment.sequences import (
     TIGHTEST_NS,
     Kernels,
     Offset,
+    count_steps,
     have_met,
     in_turn,
     most_higher,
@@ -56,8 +57,8 @@ ONE_CLOCK_NS = 100_000
 SHARE_EXPLAINED = 0.8  # of the kernels of whichever member has fewer, where only much evidence speaks
 CLOSER = 3.0  # times as close is closer
 SHARE_MET = 0.9  # of pairs in order on one clock: nobody leaves a synchronizing collective before all have come
-# When ends that agree with steps numbered otherwise deny the step numbers: at clocks that are not apart; anywhere with
-# more pairs that are no farther apart, or with far more; anywhere far closer.
+# When ends that agree with steps numbered otherwise deny the step numbers: at clocks that are not apart; anywhere far
+# closer, or with as many pairs that explain more; where step numbers leave clocks alone, with more pairs or far more.
 NO_FARTHER = 1.5  # times as far apart
 DENY_AT_ZERO = 0.25  # share of the best's pairs
 DENY_BY_PAIRS = (1.1, 2.0)  # times as many
@@ -167,7 +168,12 @@ def _may_be_denied(a: Kernels, b: Kernels, in_turn: Sequence[Offset | None], mos
         return known
     figures = [(one.ns, one.deviation_ns, one.pairs) if one is not None else (0, 0, 0) for one in in_turn]
     ns, deviation_ns, count = np.array(figures, dtype=np.int64).T
-    by_pairs = np.minimum(synchronizing(a), synchronizing(b)) >= min(DENY_BY_PAIRS) * count
+    fewer, more = np.sort([synchronizing(a), synchronizing(b)], axis=0)
+    # All of one member's kernels are of steps numbered otherwise only where the other has a step's more than pairs.
+    apart: Mask = np.abs(ns) > most_ns
+    by_pairs = np.where(
+        apart, (fewer >= count) & ((more - count) * count_steps(a) >= count), fewer >= min(DENY_BY_PAIRS) * count
+    )
     at_zero = count_near_others(a, b, most_ns) >= np.maximum(2, DENY_AT_ZERO * count)
     share, times = DENY_BY_CLOSENESS
     # Half of the pairs lie within the deviation of their median; residuals of b's ends are far off in few.
@@ -177,7 +183,6 @@ def _may_be_denied(a: Kernels, b: Kernels, in_turn: Sequence[Offset | None], mos
     width = int((2 * ((deviation_ns - CLOSEST_NS) / times + 1 + far_ns))[known].max())
     alike = most_alike(a, width)
     closer = (deviation_ns > CLOSEST_NS) & (alike >= np.maximum(FEW_CLOSE, share * count) / 2 - unlike)
-    apart: Mask = np.abs(ns) > most_ns
     may_be: Mask = known & (by_pairs | (apart & (at_zero | closer)))
     return may_be
 
@@ -229,14 +234,17 @@ def _of_other_steps(a: Kernels, b: Kernels, compatible: Mask) -> list[list[Offse
     of_a, of_b = a.of_pairs(of_pair), b.of_pairs(of_pair)
     higher = most_higher(of_a.pair[pairs.a], of_a.step[pairs.a], of_b.step[pairs.b], of_a.pairs)
     chosen = np.flatnonzero(higher)
-    raised = renumber(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen])
+    # Of steps that both hold whole, order says which kernels would be one: no other offset is that of such numbers.
+    ordered_ns = _by_order(*renumber(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen]))
+    ns[chosen] = np.where(np.isnan(ordered_ns), ns[chosen], ordered_ns)
+    once = np.unique(np.stack([of_pair, higher, ns])[:, chosen], axis=1, return_index=True)[1]
+    chosen = chosen[once]
+    offsets_around = around(
+        *renumber(of_a.of_pairs(chosen), of_b.of_pairs(chosen), higher[chosen]), compatible, ns[chosen]
+    )
     by_shift: list[dict[tuple[int, int], Offset]] = [{} for _ in range(a.pairs)]
-    offsets_around, by_order = around(*raised, compatible, ns[chosen]), _by_order(*raised)
-    for pair, by, ordered_ns, offset in zip(
-        of_pair[chosen].tolist(), higher[chosen].tolist(), by_order.tolist(), offsets_around, strict=True
-    ):
-        # Of steps that both hold whole, order says which kernels would be one: at another offset they are not.
-        if offset is not None and not abs(offset.ns - ordered_ns) > 2 * NOISE_NS + DEVIATIONS * offset.deviation_ns:
+    for pair, by, offset in zip(of_pair[chosen].tolist(), higher[chosen].tolist(), offsets_around, strict=True):
+        if offset is not None:
             by_shift[pair][offset.ns, by] = replace(offset, higher=by)
     return [[*one.values()] for one in by_shift]
 
@@ -281,7 +289,8 @@ def _denies(other: Offset, best: Offset, at_zero: bool) -> bool:
         return True
     share, times = DENY_BY_CLOSENESS
     closer = times * other.deviation_ns + CLOSEST_NS < best.deviation_ns
-    return (closer and other.pairs >= max(FEW_CLOSE, share * best.pairs)) or _denies_by_pairs(other, best)
+    explains_more = other.pairs >= best.pairs and _score_offset(other) > _score_offset(best)
+    return explains_more or (closer and other.pairs >= max(FEW_CLOSE, share * best.pairs))
 
 
 def _denies_by_pairs(other: Offset, best: Offset) -> bool:

@@ -137,9 +137,7 @@ def _beyond_doubt(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64)
 def _match_between(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64, partner: Int64) -> None:
     """Match what lies between two matched neighbours, or a step's edges, where both hold as many alike in order.
 
-    Ends are not asked, since a communicator runs its operations in order. But neither member may have lost a launch's
-    event there, and what synchronizes must have met. Where members differ in what they hold of a step elsewhere, one of
-    both must surely hold all of this one: else both may have lost as many here, each another.
+    Ends are not asked, since a communicator runs its operations in order. But what synchronizes must have met.
     """
     taken = np.full(len(b), -1, dtype=np.int64)
     taken[partner[partner >= 0]] = np.flatnonzero(partner >= 0)
@@ -154,22 +152,35 @@ def _match_between(a: Kernels, b: Kernels, compatible: Mask, deviation_ns: Int64
     pairs = Pairs(i, j, b.end_ns[j] - a.end_ns[i])
     unlike = ~compatible[a.signature[i], b.signature[j]] | (a.synchronizes[i] != b.synchronizes[j])
     apart = a.synchronizes[i] & ~have_met(a, b, pairs, np.zeros(a.pairs, dtype=np.int64), deviation_ns[a.pair[i]])
-    whole = (a.complete & a.sure)[i] | (b.complete & b.sure)[j] | ~_differ(a, b)[a.pair[i]]
-    doubtful = unlike | apart | ~whole | a.is_beside_lost[i] | b.is_beside_lost[j]
-    certain = np.bincount(segment[doubtful], minlength=int(segment.max(initial=-1)) + 1)[segment] == 0
+    certain = _none_of_segment(unlike | apart | _may_lack_others(a, b, i, j), segment)
     partner[i[certain]] = j[certain]
 
 
-def _differ(a: Kernels, b: Kernels) -> Mask:
-    """Whether each pair's members hold unequal numbers of a signature in a step that both have."""
+def _none_of_segment(doubtful: Mask, segment: Int64) -> Mask:
+    """Whether no pair of each one's segment is doubtful."""
+    certain: Mask = np.bincount(segment[doubtful], minlength=int(segment.max(initial=-1)) + 1)[segment] == 0
+    return certain
+
+
+def _may_lack_others(a: Kernels, b: Kernels, i: Int64, j: Int64) -> Mask:
+    """Whether the members of each pair of rows may have lost as many of its kind in its step, each another.
+
+    So it may be where a launch beside a row has lost its event, and where any of the group differ in what they hold of
+    a step elsewhere, unless one of both surely holds all.
+    """
+    lossy = a.is_beside_lost[i] | b.is_beside_lost[j] | _differ(a, b)
+    return lossy & ~(a.complete & a.sure)[i] & ~(b.complete & b.sure)[j]
+
+
+def _differ(a: Kernels, b: Kernels) -> bool:
+    """Whether members hold unequal numbers of a signature in a step that both have."""
     pair, step, signature = _both(a, b)
     of_a = np.arange(len(pair)) < len(a)
     _, held = np.unique(joint(pair, step, signature), return_inverse=True)
     _, place = np.unique(joint(pair, step), return_inverse=True)
     places = int(place.max(initial=-1)) + 1
     shared = (np.bincount(place[of_a], minlength=places) > 0) & (np.bincount(place[~of_a], minlength=places) > 0)
-    unequal = _unequal(held, of_a)[held] & shared[place] & (step >= 0)
-    return np.bincount(pair[unequal], minlength=a.pairs) > 0
+    return bool((_unequal(held, of_a)[held] & shared[place] & (step >= 0)).any())
 
 
 def _both(a: Kernels, b: Kernels) -> tuple[Int64, Int64, Int64]:
@@ -246,8 +257,12 @@ def _match_in_order(a: Kernels, b: Kernels, compatible: Mask, partner: Int64) ->
         is_unmatched = ~kernels.synchronizes & ~matched & kernels.complete & (kernels.sure | is_clean)
         unmatched.append(np.flatnonzero(is_unmatched))
         segments.append(_count_marked(kernels, matched & kernels.synchronizes)[is_unmatched])
-    rows_a, rows_b = in_turn(a, unmatched[0], b, unmatched[1], (segments[0], segments[1]))
-    partner[rows_a] = rows_b
+    alike = a.signature[unmatched[0]], b.signature[unmatched[1]]
+    i, j, segment = in_segments(a, unmatched[0], b, unmatched[1], alike, (segments[0], segments[1]))
+    # That both lost one of two alike, each another, is no likelier than other chances: of many it is.
+    several = np.bincount(segment)[segment] > 1
+    certain = _none_of_segment(several & _may_lack_others(a, b, i, j), segment)
+    partner[i[certain]] = j[certain]
 
 
 def _clean_steps(a: Kernels, b: Kernels, partner: Int64, taken: Int64) -> Mask:

@@ -158,6 +158,13 @@ def steady_signatures(a: Kernels, b: Kernels) -> Mask:
     return steady.reshape(a.pairs, signatures)
 
 
+def count_steps(kernels: Kernels) -> Int64:
+    """Return in how many known steps each pair has synchronizing kernels."""
+    rows = np.flatnonzero(kernels.synchronizes & (kernels.step >= 0))
+    first = np.unique(joint(kernels.pair[rows], kernels.step[rows]), return_index=True)[1]
+    return np.bincount(kernels.pair[rows[first]], minlength=kernels.pairs)
+
+
 def most_higher(of_pair: Int64, step_a: Int64, step_b: Int64, pairs: int) -> Int64:
     """Return how much higher most of each pair's steps are numbered on b; 0 where nothing says it."""
     known = (step_a >= 0) & (step_b >= 0)

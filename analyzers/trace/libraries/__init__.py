@@ -10,7 +10,7 @@ Decisions: docs/dev/decisions/trace.md
 """
 
 from analyzers.trace.libraries.collective_kinds import Collective, letters_of
-from analyzers.trace.libraries.gloo import GLOO_BACKEND
+from analyzers.trace.libraries.gloo import GLOO, GLOO_BACKEND
 from analyzers.trace.libraries.listed import LISTED
 from analyzers.trace.libraries.lookup import (
     OPERATORS,
