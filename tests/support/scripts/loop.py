@@ -62,6 +62,6 @@ if options.exit == "code":
     sys.exit(7)
 if dist.is_initialized():
     if options.mesh:
-        # Without, some recordings end with SIGABRT ("terminate called without an active exception"): not explained yet.
+        # Without, torch 2.14 may abort at exit, recorded or not: docs/dev/decisions/recording.md.
         dist.barrier()
     dist.destroy_process_group()
