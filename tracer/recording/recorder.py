@@ -388,9 +388,10 @@ class Recorder:
         if taken.rounds <= 1:
             # Before the first step of all some settings are not final; after a round they are.
             self._parallelism = parallelism_of(self._program)
-            self._training = training_settings(self._subject.model, self._forwards)
         if taken.rounds > 0:
             self._watching.close()
+            # Once: it looks at every object of the process.
+            self._training = self._training or training_settings(self._subject.model, self._forwards)
         rank_part = part(self._program.models, self._subject.facts, self._parallelism)
         self.part = msgspec.structs.replace(
             rank_part,

@@ -56,7 +56,7 @@ def training_settings(model: nn.Module, forwards: Forwards) -> TrainingSettings:
     objects = all_objects()
     return TrainingSettings(
         loaders=_loaders(objects),
-        optimizers=_distinct(_optimizer(found) for found in objects if issubclass(type(found), torch.optim.Optimizer)),
+        optimizers=_distinct(map(_optimizer, _of_kind(objects, torch.optim.Optimizer))),
         allocator=" ".join(os.environ[name] for name in ALLOCATOR if name in os.environ),
         autocast=forwards.autocast,
         matmul_precision=torch.get_float32_matmul_precision(),
@@ -76,9 +76,16 @@ def _distinct(found: Iterable[T]) -> list[T]:
 
 def _loaders(objects: list[Any]) -> list[LoaderSettings]:
     """What DataLoaders keep; where a script kept none, what their iterators do, of themselves with an underscore."""
-    loaders = [vars(found) for found in objects if issubclass(type(found), DataLoader)]
-    iterators = (vars(found) for found in objects if issubclass(type(found), _BaseDataLoaderIter))
-    return _distinct(map(_loader, loaders or [{name[1:]: value for name, value in kept.items()} for kept in iterators]))
+    loaders = [*map(vars, _of_kind(objects, DataLoader))]
+    iterators = map(vars, _of_kind(objects, _BaseDataLoaderIter))
+    kept = loaders or [{name[1:]: value for name, value in own.items()} for own in iterators]
+    return _distinct(map(_loader, kept))
+
+
+def _of_kind(objects: list[Any], kind: type[Any]) -> list[Any]:
+    """Those of a class or a subclass: the type alone decides, since proxies load things to answer for `__class__`."""
+    kinds = {found for found in set(map(type, objects)) if issubclass(found, kind)}
+    return [found for found in objects if type(found) in kinds]
 
 
 def _loader(kept: dict[str, Any]) -> LoaderSettings:
