@@ -42,7 +42,7 @@ def host_notices(states: Mapping[str, HostStates] | None) -> list[Notice]:
 
 
 def _held_up(states: HostStates) -> Iterator[str]:
-    step_ns = _mean(states.host_ns)
+    step_ns = _mean(states.host_ns) or None
     for name, words in _TIMES:
         lost_ns = _mean(getattr(states, name))
         if lost_ns is not None and step_ns is not None and lost_ns >= LEAST_SHARE * step_ns:

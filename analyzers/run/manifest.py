@@ -105,7 +105,7 @@ class TrainingSettings(msgspec.Struct, frozen=True):
     allocator: str = ""
     autocast: str | None = None
     matmul_precision: str | None = None
-    memory_format: str | None = None  # channels_last or contiguous; null of a model without convolutions
+    memory_format: str | None = None  # channels_last, contiguous or mixed; null of a model without convolutions
     forwards_per_step: float | None = None
 
 

@@ -89,6 +89,8 @@ def test_collections_and_allocations_are_causes_of_their_own(tmp_path):
         ("cuMemcpyHtoD_v2", "synchronize"),
         ("cuMemsetD32Async", "python"),
         ("cudaMemGetInfo", "python"),
+        ("cuMemGetInfo_v2", "python"),
+        ("cuMemPrefetchAsync", "python"),
     ],
 )
 def test_which_calls_are_the_allocators(tmp_path, call, cause):

@@ -55,17 +55,38 @@ def test_only_collections_while_it_is_entered_are_noted():
     assert collections._note not in gc.callbacks
 
 
-def test_more_collections_than_there_is_room_for_are_not_counted_wrongly(monkeypatch, watch):
+def test_more_collections_than_there_is_room_for_are_in_their_steps_time(monkeypatch):
     monkeypatch.setattr(host_states, "MOST_COLLECTIONS", 2)
     few = HostWatch()
     with few.collections:
-        few.begin(0)
-        for step in range(1, 5):
-            gc.collect(0)
-            few.mark(step)
-    kept = few.states().gc_ns
-    assert [ns is None for ns in kept] == [False, False, True, True]
-    assert len([row for row in few.rows() if row.category == "gc"]) == 2
+        for block in (0, 10):
+            few.begin(block)
+            for step in range(block + 1, block + 5):
+                gc.collect(0)
+                few.mark(step)
+            assert len([row for row in few.rows() if row.category == "gc"]) == 2
+    assert all(few.states().gc_ns)
+    assert few.states().step == [1, 2, 3, 4, 11, 12, 13, 14]
+
+
+def test_a_counter_of_a_step_stands_over_that_step(watch):
+    begun_ns = time.time_ns()
+    watch.begin(0)
+    watch.mark(1)
+    watch.mark(2)
+    starts_ns = [row.start_ns for row in watch.rows() if row.name == "of the main thread"]
+    assert begun_ns <= starts_ns[0] <= starts_ns[1]
+    assert len(starts_ns) == 2
+    assert starts_ns[0] == watch._blocks[-1][0].time_ns
+
+
+def test_usage_is_of_one_thread():
+    watch = HostWatch()
+    watch.begin(0)
+    thread = threading.Thread(target=watch.mark, args=(1,))
+    thread.start()
+    thread.join()
+    assert watch.states().switches == [None]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux says how long threads wait for cores")

@@ -24,7 +24,10 @@ CAUSES = (
 # Of what a thread may be in at once, the first.
 STATES = ("input", "allocator", "synchronize", "gc", "operator")
 CALLS = ("cuda_runtime", "cuda_driver", "hip_runtime")
-ALLOCATES = re.compile(r"(cuda|hip)(Malloc|MallocHost|HostAlloc|HostMalloc|Free|FreeHost|HostFree)|cuMem(?!cpy|set)")
+ALLOCATES = re.compile(
+    "(cuda|hip)(Malloc|MallocHost|HostAlloc|HostMalloc|Free|FreeHost|HostFree)"
+    "|cuMem(Alloc|Free|HostAlloc|Create|Release|Map|Unmap|SetAccess|Address)"
+)
 LOADER = re.compile(r"enumerate\(DataLoader\)#")
 WAITS = re.compile(r"(cuda|hip|cu)(Stream|Device|Event|Ctx)Synchronize$|(cuda|hip|cu)Memcpy(?!.*Async)")
 

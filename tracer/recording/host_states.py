@@ -29,7 +29,7 @@ from analyzers.paths import open_file, read_text
 from analyzers.run import HostStates
 from tracer.recording.windows import HostRow
 
-# So many collections of a recording are kept; a process that makes more of them has none counted from there on.
+# So many collections of a block of steps become rows; a step's time has all of them.
 MOST_COLLECTIONS = 1 << 16
 THREADS = Path("/proc/self/task")
 # torch's name of a thread that runs a device's backward pass (c10/util/thread_name.h names it; from torch 2.6 on).
@@ -46,7 +46,8 @@ class Collections:
     def __init__(self) -> None:
         self._columns = [array("q", bytes(8 * MOST_COLLECTIONS)) for _ in range(4)]
         self._began_ns = 0
-        self.count = 0
+        self.count = 0  # since the last `begin`
+        self.total_ns = 0
 
     def __enter__(self) -> Collections:
         gc.callbacks.append(self._note)
@@ -56,24 +57,23 @@ class Collections:
         with suppress(ValueError):
             gc.callbacks.remove(self._note)
 
-    def between(self, first: int, last: int) -> int | None:
-        """Return what collections number `first` to before `last` took, in ns; None where some were not kept."""
-        begins, ends = self._columns[:2]
-        if last > MOST_COLLECTIONS:
-            return None
-        return sum(ends[first:last]) - sum(begins[first:last])
+    def begin(self) -> None:
+        """Keep collections from now on, and none from before."""
+        self.count = 0
 
-    def rows(self, first: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield begin, end, generation and thread of each collection that was kept, from number `first` on."""
-        kept = slice(first, min(self.count, MOST_COLLECTIONS))
-        yield from zip(*(column[kept] for column in self._columns), strict=True)
+    def rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield begin, end, generation and thread of each collection that was kept."""
+        kept = min(self.count, MOST_COLLECTIONS)
+        yield from zip(*(column[:kept] for column in self._columns), strict=True)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":
             self._began_ns = time.time_ns()
             return
+        ended_ns = time.time_ns()
+        self.total_ns += ended_ns - self._began_ns
         if self.count < MOST_COLLECTIONS:
-            noted = (self._began_ns, time.time_ns(), info["generation"], threading.get_native_id())
+            noted = (self._began_ns, ended_ns, info["generation"], threading.get_native_id())
             for column, value in zip(self._columns, noted, strict=True):
                 column[self.count] = value
         self.count += 1
@@ -84,7 +84,7 @@ class Reading(msgspec.Struct, frozen=True):
 
     step: int
     time_ns: int
-    collections: int
+    gc_ns: int
     main: bytes
     autograd: list[bytes]
     usage: Any
@@ -97,12 +97,15 @@ class HostWatch:
     collections: Collections = field(default_factory=Collections)
     _blocks: list[list[Reading]] = field(default_factory=list)
     _main: _Thread | None = None
+    _tid: int = 0
     _autograd: list[_Thread] = field(default_factory=list)
     _cpu_mhz: list[float | None] = field(default_factory=list)
 
     def begin(self, step: int) -> None:
         """Begin a block: the next step is the one after `step`, on this thread."""
-        self._main = _Thread(threading.get_native_id())
+        self.collections.begin()
+        self._tid = threading.get_native_id()
+        self._main = _Thread(self._tid)
         self._autograd = [thread for thread in map(_Thread, _autograd_threads()) if thread.has_worked()]
         self._blocks.append([])
         self.mark(step)
@@ -111,7 +114,13 @@ class HostWatch:
         """Say that a step has ended."""
         main = self._main.read() if self._main is not None else b""
         autograd = [thread.read() for thread in self._autograd]
-        self._blocks[-1].append(Reading(step, time.time_ns(), self.collections.count, main, autograd, _usage()))
+        self._blocks[-1].append(Reading(step, time.time_ns(), self.collections.total_ns, main, autograd, self._usage()))
+
+    def _usage(self) -> Any:
+        """The main thread's usage; None on another thread, and but on Linux."""
+        of_thread = getattr(resource, "RUSAGE_THREAD", None)
+        is_main = threading.get_native_id() == self._tid
+        return resource.getrusage(of_thread) if of_thread is not None and is_main else None
 
     def read_clock(self) -> None:
         """Read the clock of the CPU that this thread is on."""
@@ -122,7 +131,7 @@ class HostWatch:
         block, pid = self._blocks[-1], os.getpid()
         found = [
             HostRow("gc", f"gc of generation {generation}", thread, begin_ns, end_ns, {"generation": generation})
-            for begin_ns, end_ns, generation, thread in self.collections.rows(block[0].collections)
+            for begin_ns, end_ns, generation, thread in self.collections.rows()
         ]
         for before, after in pairwise(block):
             main, autograd = _waited(before.main, after.main), _most_waited(before.autograd, after.autograd)
@@ -130,7 +139,7 @@ class HostWatch:
             counts = {name: _counted(before.usage, after.usage, of) for name, of in COUNTERS.items()}
             for name, values in (("waiting for a core (ns per step)", waits), ("of the main thread", counts)):
                 known = {key: value for key, value in values.items() if value is not None}
-                found.append(HostRow("host_state", name, pid, after.time_ns, None, known))
+                found.append(HostRow("host_state", name, pid, before.time_ns, None, known))
         return found
 
     def forget(self) -> None:
@@ -143,7 +152,7 @@ class HostWatch:
         return HostStates(
             step=[after.step for _, after in steps],
             host_ns=[after.time_ns - before.time_ns for before, after in steps],
-            gc_ns=[self.collections.between(before.collections, after.collections) for before, after in steps],
+            gc_ns=[after.gc_ns - before.gc_ns for before, after in steps],
             runnable_ns=[_waited(before.main, after.main) for before, after in steps],
             autograd_runnable_ns=[_most_waited(before.autograd, after.autograd) for before, after in steps],
             switches=[_counted(before.usage, after.usage, "ru_nivcsw") for before, after in steps],
@@ -200,12 +209,6 @@ def _autograd_threads() -> list[int]:
                 if read_text(THREADS / str(task) / "comm").startswith(AUTOGRAD):
                     found.append(task)
     return found
-
-
-def _usage() -> Any:
-    """This thread's usage; None but on Linux."""
-    of_thread = getattr(resource, "RUSAGE_THREAD", None)
-    return resource.getrusage(of_thread) if of_thread is not None else None
 
 
 def _cpu_mhz() -> float | None:

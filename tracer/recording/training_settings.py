@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from analyzers.run import LoaderSettings, OptimizerSettings, TrainingSettings
+from analyzers.texts import encodable
 from tracer.recording.strategies import all_objects, inner, is_compiled
 
 # Its name until torch 2.9 and since.
@@ -38,13 +39,16 @@ class Forwards:
 
     @contextmanager
     def watched(self, model: nn.Module, steps: int) -> Iterator[None]:
-        """Look at so many steps' forwards while this is entered; a compiled model's graph a hook would break."""
-        root = inner(model)
-        if is_compiled(root) or hasattr(root, "_orig_mod"):
+        """Look at so many steps' forwards while this is entered; a compiled model's graph a hook would break.
+
+        The hook is the wrapper's: DataParallel's replicas share those of what it wraps.
+        """
+        is_own_graph = is_compiled(model) or hasattr(model, "_orig_mod") or isinstance(model, torch.jit.ScriptModule)
+        if is_own_graph:
             yield
             return
         self.steps += steps
-        handle = root.register_forward_pre_hook(self._note)
+        handle = model.register_forward_pre_hook(self._note)
         try:
             yield
         finally:
@@ -52,34 +56,50 @@ class Forwards:
 
 
 def training_settings(model: nn.Module, forwards: Forwards) -> TrainingSettings:
-    """Return the settings of the training that this process does, as far as its objects say."""
+    """Return the settings of the training that this process does, as far as its objects say; it fails no recording."""
     objects = all_objects()
+    allocator = " ".join(os.environ[name] for name in ALLOCATOR if name in os.environ)
     return TrainingSettings(
         loaders=_loaders(objects),
-        optimizers=_distinct(map(_optimizer, _of_kind(objects, torch.optim.Optimizer))),
-        allocator=" ".join(os.environ[name] for name in ALLOCATOR if name in os.environ),
+        optimizers=_distinct(_answer(_optimizer, found) for found in _of_kind(objects, torch.optim.Optimizer)),
+        allocator=encodable(allocator),
         autocast=forwards.autocast,
-        matmul_precision=torch.get_float32_matmul_precision(),
-        memory_format=_memory_format(model),
+        # It raises where a script sets torch's newer fp32_precision.
+        matmul_precision=_answer(torch.get_float32_matmul_precision),
+        memory_format=_answer(_memory_format, model),
         forwards_per_step=round(forwards.count / forwards.steps, 2) if forwards.steps else None,
     )
 
 
-def _distinct(found: Iterable[T]) -> list[T]:
+def _answer(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """What objects of others say, None where they raise."""
+    try:
+        return ask(*arguments)
+    except Exception:  # a property of a subclass, an object that is half made, torch's own checks
+        return None
+
+
+def _distinct(found: Iterable[T | None]) -> list[T]:
     """Those that differ, the first of many."""
     distinct: list[T] = []
     for one in found:
-        if one not in distinct and len(distinct) < MOST_LISTED:
+        if one is not None and one not in distinct and len(distinct) < MOST_LISTED:
             distinct.append(one)
     return distinct
 
 
 def _loaders(objects: list[Any]) -> list[LoaderSettings]:
     """What DataLoaders keep; where a script kept none, what their iterators do, of themselves with an underscore."""
-    loaders = [*map(vars, _of_kind(objects, DataLoader))]
-    iterators = map(vars, _of_kind(objects, _BaseDataLoaderIter))
-    kept = loaders or [{name[1:]: value for name, value in own.items()} for own in iterators]
+    kept = [*map(_attributes, _of_kind(objects, DataLoader))]
+    if not kept:
+        iterators = map(_attributes, _of_kind(objects, _BaseDataLoaderIter))
+        kept = [{name[1:]: value for name, value in own.items()} for own in iterators]
     return _distinct(map(_loader, kept))
+
+
+def _attributes(found: Any) -> dict[str, Any]:
+    """What an object itself keeps: a subclass may answer for more by doing things."""
+    return _answer(lambda: {str(name): value for name, value in vars(found).items()}) or {}
 
 
 def _of_kind(objects: list[Any], kind: type[Any]) -> list[Any]:
@@ -88,7 +108,7 @@ def _of_kind(objects: list[Any], kind: type[Any]) -> list[Any]:
     return [found for found in objects if type(found) in kinds]
 
 
-def _loader(kept: dict[str, Any]) -> LoaderSettings:
+def _loader(kept: Mapping[str, Any]) -> LoaderSettings:
     return LoaderSettings(
         batch_size=_known(kept.get("batch_size"), int),
         workers=_known(kept.get("num_workers"), int),
@@ -99,19 +119,19 @@ def _loader(kept: dict[str, Any]) -> LoaderSettings:
 
 
 def _optimizer(optimizer: torch.optim.Optimizer) -> OptimizerSettings:
-    defaults = getattr(optimizer, "defaults", {})
+    defaults = _answer(lambda: dict(optimizer.defaults)) or {}
     foreach, fused = (_known(defaults.get(name), bool) for name in ("foreach", "fused"))
-    return OptimizerSettings(type(optimizer).__name__, foreach, fused)
+    return OptimizerSettings(encodable(type(optimizer).__name__), foreach, fused)
 
 
 def _known(value: Any, kind: type[T]) -> T | None:
-    return value if isinstance(value, kind) else None
+    """A value of just that type, which a document can hold: True is no number."""
+    return value if type(value) is kind else None
 
 
 def _memory_format(model: nn.Module) -> str | None:
     """How convolutions' weights lie in memory; None of a model without any."""
-    weights = [weight for weight in inner(model).parameters() if weight.dim() == 4 and min(weight.shape[1:3]) > 1]
-    if not weights:
-        return None
-    last = all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
-    return "channels_last" if last else "contiguous"
+    weights = [layer.weight for layer in inner(model).modules() if isinstance(layer, nn.Conv2d)]
+    # Of one channel or one pixel both orders are the same.
+    last = {weight.is_contiguous(memory_format=torch.channels_last) for weight in weights if min(weight.shape[1:3]) > 1}
+    return None if not last else "mixed" if len(last) > 1 else "channels_last" if True in last else "contiguous"

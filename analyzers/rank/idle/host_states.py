@@ -47,7 +47,10 @@ _SYNCHRONIZES = re.compile(
     r"(?:cuda|hip|cu)(?:Stream|Device|Event|Ctx|Thread)Synchronize(?:_\w+)?|(?:cuda|hip|cu)Memcpy(?!\w*Async)\w*"
 )
 # Calls that reserve or give back memory of the device, or memory of the host for it.
-_ALLOCATES = re.compile(r"(?:cuda|hip)(?:Ext)?(?:Host)?(?:Malloc|Alloc|Free)\w*|cuMem(?!cpy|set)\w*")
+_ALLOCATES = re.compile(
+    r"(?:cuda|hip)(?:Ext)?(?:Host)?(?:Malloc|Alloc|Free)\w*"
+    r"|cuMem(?:Host)?(?:Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address)\w*"
+)
 _COPIES_LATER = re.compile(r"(?:cuda|hip|cu)Memcpy\w*Async\w*")
 _INTO_PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 

@@ -38,6 +38,8 @@ from tracer.views.sections.step_timeline import timeline
 
 # As many kernels as the report has.
 MOST_LISTED = 50
+# As many loaders and optimizers as a recording writes down.
+_MOST_SETTINGS = 8
 
 
 def report_text(report: Report, by: By = "rank", width: int | None = None, color: bool = False) -> str:
@@ -190,10 +192,13 @@ def training(run: RunFacts) -> Section:
     found = run.training
     if found is None:
         return []
-    loaders = [_words("DataLoader", _loader(one)) for one in found.loaders]
-    optimizers = [_words(one.name, _options(foreach=one.foreach, fused=one.fused)) for one in found.optimizers]
+    loaders = [_words("DataLoader", _loader(one)) for one in found.loaders[:_MOST_SETTINGS]]
+    optimizers = [
+        _words(one.name, _options(foreach=one.foreach, fused=one.fused)) for one in found.optimizers[:_MOST_SETTINGS]
+    ]
     options = _options(
-        autocast=found.autocast or "off",
+        # Where no forward was seen, its autocast was not either.
+        autocast=found.autocast or ("off" if found.forwards_per_step else None),
         matmul_precision=found.matmul_precision,
         memory_format=found.memory_format,
         forwards_per_step=found.forwards_per_step,
