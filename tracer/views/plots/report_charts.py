@@ -268,6 +268,8 @@ def layers(report: Report, theme: Theme) -> Figure:
         for part_bars in bars:
             draw_bars(axis, part_bars, theme)
         axis.set_xlim(left=0)
+        # A number at the end of the axis would leave the page.
+        axis.set_xticks([tick for tick in axis.get_xticks() if tick <= 0.97 * axis.get_xlim()[1]])
         axis.set_xlabel(f"{'compute' if bars is compute else 'comm'}, ms per step")
         axis.grid(False, axis="y")
         axis.tick_params(axis="y", length=0)
