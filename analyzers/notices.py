@@ -179,7 +179,9 @@ class Code(StrEnum):
     )
     CLOCKS_ARE_LIMITED = _note("clocks_are_limited", "devices are limited by power or settings, and none is slower")
     HOST_IS_HELD_UP = _note(
-        "host_is_held_up", "a rank's host lacked a core, collected garbage, or read pages for over 2 % of its steps"
+        "host_is_held_up",
+        "a rank's host lacked a core or collected garbage for over 2 % of its steps, read from disk, or had a slow CPU",
+        repeats=True,
     )
     FLOPS_ARE_NULL = _note(
         "flops_are_null",

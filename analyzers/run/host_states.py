@@ -29,7 +29,7 @@ def find_held_up(states: Mapping[str, HostStates] | None) -> dict[RankNumber, st
     `states` are those of run.json, in which ranks are text; a rank that nothing held up has no entry.
     """
     numbered = {rank_number(key): of_rank for key, of_rank in (states or {}).items()}
-    ranks = {rank: of_rank for rank, of_rank in sorted(numbered.items(), key=str) if rank is not None}
+    ranks = {rank: numbered[rank] for rank in sorted(rank for rank in numbered if rank is not None)}
     clocks_mhz = {rank: clock for rank, of_rank in ranks.items() if (clock := _mean(of_rank.cpu_mhz)) is not None}
     words = {rank: "; ".join([*_held_up(ranks[rank]), *_slow(rank, clocks_mhz)]) for rank in ranks}
     return {rank: said for rank, said in words.items() if said}

@@ -166,6 +166,11 @@ def test_what_held_a_host_up_is_said_in_one_line():
     )
 
 
+def test_ranks_are_said_in_order():
+    held_up = states(gc_ns=[10**7] * 4)
+    assert [*find_held_up({"10": held_up, "2": held_up, "x": held_up, "0": held_up})] == [0, 2, 10]
+
+
 @pytest.mark.parametrize("odd", [-1, 2**60])
 def test_nothing_is_made_of_times_that_cannot_be(odd):
     assert find_held_up({"0": states(runnable_ns=[odd] * 4), "x": states(gc_ns=[10**7] * 4)}) == {}

@@ -134,4 +134,6 @@ def _memory_format(model: nn.Module) -> str | None:
     weights = [layer.weight for layer in inner(model).modules() if isinstance(layer, nn.Conv2d)]
     # Of one channel or one pixel both orders are the same.
     last = {weight.is_contiguous(memory_format=torch.channels_last) for weight in weights if min(weight.shape[1:3]) > 1}
-    return None if not last else "mixed" if len(last) > 1 else "channels_last" if True in last else "contiguous"
+    if len(last) > 1:
+        return "mixed"
+    return {(): None, (True,): "channels_last", (False,): "contiguous"}[(*last,)]

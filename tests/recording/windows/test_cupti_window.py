@@ -75,6 +75,15 @@ def test_a_window_is_read_as_it_was_recorded(tmp_path, activity):
     assert (events.start_ns[marks] - NOW_NS).tolist() == [0, 1000]
 
 
+def test_a_self_check_that_cannot_be_decoded_costs_the_window_alone(tmp_path, monkeypatch):
+    def fail():
+        raise OSError("libstdc++.so.6: cannot open shared object file")
+
+    monkeypatch.setattr(cupti_window, "checked_activity", fail)
+    assert "libstdc++" in recorded(tmp_path).failure
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("where", ["init", "enter", "exit", "rows"])
 def test_whatever_cupti_has_against_it_costs_the_window_alone(tmp_path, activity, where):
     activity.fails = where

@@ -99,6 +99,11 @@ def test_what_the_driver_refuses_is_said_and_everything_given_back():
     assert driver.called[-3:] == ["cuStreamDestroy_v2", "cuMemFree_v2", "cuModuleUnload"]
 
 
+def test_a_driver_that_lacks_a_function_is_unusable():
+    with pytest.raises(CuptiUnusable, match="the driver has no memAlloc"):
+        Driver(MadeDriver()).call("memAlloc")
+
+
 def test_a_thread_without_a_context_is_said():
     with pytest.raises(CuptiUnusable, match="no CUDA context"):
         launched(MadeDriver(context=False))

@@ -12,7 +12,7 @@ from tracer.recording.windows.cupti_window import CuptiWindow
 from tracer.recording.windows.device_activity import DeviceActivity, checked_activity, other_user, why_unusable
 from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
-from tracer.recording.windows.libcupti import Cupti, CuptiUnusable, loaded_cupti
+from tracer.recording.windows.libcupti import CuptiUnusable, loaded_cupti
 from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
 from tracer.recording.windows.step_times import HostTimes, StepTimes
 from tracer.recording.windows.trace_file import HostRow

@@ -34,8 +34,11 @@ class Driver:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function that returns a CUresult. Raises CuptiUnusable for what it complains of."""
-        result = getattr(self._library, name)(*arguments)
-        if result:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError as error:
+            raise CuptiUnusable(f"the driver has no {name}") from error
+        if result := function(*arguments):
             raise CuptiUnusable(f"{name} returned {result}")
 
 
