@@ -397,7 +397,8 @@ def _explain_end(text: bytes) -> str:
     """Say of a text behind the last event, where the list has no end that was found, why it is lost."""
     if _WHOLE.search(text):
         return f"the last {len(text):,} bytes: the file ends whole, but is damaged where they begin"
-    return f"the last {len(text):,} bytes of the file, which ends early (cut short, or still being written)"
+    what = f"the last {len(text):,} bytes" if text else "what is missing at the end"
+    return f"{what} of the file, which ends early (cut short, or still being written)"
 
 
 def explain_behind(text: bytes) -> str:

@@ -68,7 +68,8 @@ def outside(before: bytes, behind: bytes) -> Outside:
     back, torn = _parse_object(b"{" + behind.lstrip(_GAP)), 0
     if back is None:
         back, torn = _Object(_recover_values(behind)), len(behind)
-        lost.append(f"the {torn:,} bytes that follow the events{_but_for(back.values)}")
+        follows = f"the {torn:,} bytes that follow the events" if torn else "what may have followed the events"
+        lost.append(f"{follows}{_but_for(back.values)}")
     elif behind[: -len(behind.lstrip(_GAP))].count(b",") != bool(back.values):
         lost.append("what may have followed the events (a comma is missing there, or one too many)")
     if "traceEvents" in back.values:

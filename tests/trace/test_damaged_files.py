@@ -24,6 +24,7 @@ from analyzers.reporting.document import from_json, to_json
 from analyzers.trace.decoding import decompress as inflate
 from analyzers.trace.reader import read_trace
 from tests.support.json_oracle import CATEGORIES, NotJson, Row, Unknown, expected, expected_row, parsed, plain, rows_of
+from tests.support.kineto_files import small_trace
 from tests.support.tiers import cases
 
 EXAMPLES = cases(int(os.environ.get("FUZZ_EXAMPLES", "150")))
@@ -263,3 +264,12 @@ def test_any_bytes_are_read_or_refused(place, data, block):
             read_rows(place(content, block, zipped=False))
         except UnreadableTrace as error:
             assert "\n" not in str(error)
+
+
+def test_of_a_file_cut_anywhere_nobody_counts_no_bytes(tmp_path):
+    text = json.dumps(small_trace(), indent=1).encode()
+    for cut in range(len(text) // 2, len(text), 7):
+        (tmp_path / "cut.json").write_bytes(text[:cut])
+        said = [notice.text for notice in read_trace(tmp_path / "cut.json").lost]
+        assert said
+        assert not [words for words in said if re.search(r"(?<![\d,])0 bytes", words)]
