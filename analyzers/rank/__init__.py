@@ -5,6 +5,7 @@ In order: the rooms `analyzers.rank.host` (what ran around a launch), `analyzers
 for), `analyzers.rank.columns` (when devices were busy, and whose each row is) and `analyzers.rank.parallelism` (what a
 strategy did beyond its calls); then `ddp_reductions`, `device_work` (its waits, and how far its work has come),
 `sync_overhead` and `gradient_schedule`, what gradients cost, and `sharded_schedule`, what FSDP2 does.
+`dependencies` says what had to come before what.
 `summary` puts them together; after it no file is read.
 
 Decisions: docs/dev/decisions/rank.md
@@ -25,6 +26,16 @@ from analyzers.rank.columns import (
     kernel_times,
     layer_name,
     profiler_steps,
+)
+from analyzers.rank.dependencies import (
+    Activities,
+    Calls,
+    EdgeKind,
+    Edges,
+    PointKind,
+    Points,
+    RankGraph,
+    Stretches,
 )
 from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import LayerSource

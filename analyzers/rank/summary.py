@@ -40,6 +40,7 @@ from analyzers.rank.columns import (
     work,
 )
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
+from analyzers.rank.dependencies import RankGraph, rank_graph
 from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
 from analyzers.rank.idle import Cause, DeviceTime, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import CountedOperators, KernelTrack, Launched, Usage, kernel_track_of, usage_of
@@ -149,6 +150,7 @@ class RankSummary:
     # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
     peak_bytes: int | None = 0
     owner: Owner = NOBODY
+    graph: RankGraph | None = None
 
     __repr__ = brief
 
@@ -261,9 +263,9 @@ def has_schedules(run: RunSummary) -> bool:
     return any(measured.schedules is not None for measured in run.measured)
 
 
-def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False) -> RunSummary:
+def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False, causes: bool = False) -> RunSummary:
     """Return the summary of a run that is in memory."""
-    ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in run.ranks)
+    ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules, causes=causes) for rank in run.ranks)
     return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration, run.rank_source)
 
 
@@ -280,7 +282,9 @@ def summarize_file(
     return tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in ranks)
 
 
-def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = False) -> RankSummary:
+def summarize_rank(
+    trace: RankTrace, *, lanes: bool = False, schedules: bool = False, causes: bool = False
+) -> RankSummary:
     """Return what one rank alone can say."""
     attributed = attribute(trace)
     ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
@@ -299,6 +303,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, schedules: bool = F
         joining=trace.joining,
         peak_bytes=trace.peak_bytes,
         owner=trace.owner,
+        graph=rank_graph(trace, attributed, ran) if causes else None,
     )
 
 

@@ -139,9 +139,9 @@ class Controls(msgspec.Struct, frozen=True):
         return found
 
     def host_step_ns(self) -> dict[RankNumber, float]:
-        """Return what a step takes each rank's host, the median, of the ranks where enough steps were timed."""
-        timed = self.host_samples_ns().items()
-        return {rank: float(np.median(samples)) for rank, samples in timed if len(samples) >= FEWEST_OF_HOST}
+        """Return what a typical step takes each rank's host, the median, of the ranks where enough were timed."""
+        timed = {rank: np.array(ns, dtype=np.float64) for rank, ns in self.host_samples_ns().items()}
+        return {rank: float(np.median(ns[~odd_steps(ns)])) for rank, ns in timed.items() if len(ns) >= FEWEST_OF_HOST}
 
     def hosts_ahead(self) -> set[RankNumber]:
         """Return the ranks whose hosts take so much less than the unprofiled step that none launches late.

@@ -7,6 +7,7 @@ up, and `idle_track` puts pieces in time.
 Decisions: docs/dev/decisions/rank.md
 """
 
+from analyzers.rank.idle.causes import divide_host_time
 from analyzers.rank.idle.data_loading import Fetching, fetches, fetching
 from analyzers.rank.idle.gaps import DeviceTime
 from analyzers.rank.idle.host_states import Cause

@@ -10,7 +10,6 @@ event in the full window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -122,7 +121,7 @@ def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, 
     rest = np.where(pauses, Cause.KERNEL_GAP, Cause.DEPENDENCY)
     latency = np.full(len(gaps), Cause.LAUNCH_LATENCY)
     within, phase = states.around(calls.row), phases.at(calls.start_ns)
-    parts = [*hosts, unknown_pieces(gaps, ~known)]
+    parts = [hosts, unknown_pieces(gaps, ~known)]
     for cause, start, end in ((latency, queued_ns, latency_end_ns), (rest, latency_end_ns, gaps.end_ns)):
         rows = np.flatnonzero(known & (end > start))
         nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
@@ -146,12 +145,22 @@ def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:
     return end_ns
 
 
-def _hosts_part(gaps: Gaps, until_ns: Int64, thread: Int64, states: HostStates, phases: Phases) -> Iterator[Pieces]:
-    """Yield what of each gap lies before an instant, by what a thread was in."""
+def _hosts_part(gaps: Gaps, until_ns: Int64, thread: Int64, states: HostStates, phases: Phases) -> Pieces:
+    """Return what of each gap lies before an instant, by what a thread was in."""
     rows = np.flatnonzero(until_ns > gaps.start_ns)
-    for number, place in rows_by(thread[rows]).items():
-        of_thread, of_states = rows[place], states.of_thread(number)
-        yield _parted(of_thread, gaps.start_ns[of_thread], until_ns[of_thread], of_states, phases)
+    return divide_host_time(rows, gaps.start_ns[rows], until_ns[rows], thread[rows], states, phases)
+
+
+def divide_host_time(
+    label: Int64, start_ns: Int64, end_ns: Int64, thread: Int64, states: HostStates, phases: Phases
+) -> Pieces:
+    """Return times [start, end) on threads in pieces of one state and one phase each; `gap` is the time's label."""
+    nothing = np.zeros(0, dtype=np.int64)
+    parts = [Pieces(*(nothing,) * 7)]
+    for number, of_thread in rows_by(thread).items():
+        of_states = states.of_thread(number)
+        parts.append(_parted(label[of_thread], start_ns[of_thread], end_ns[of_thread], of_states, phases))
+    return Pieces.together(*parts)
 
 
 def _parted(gap: Int64, start_ns: Int64, end_ns: Int64, states: ThreadStates, phases: Phases) -> Pieces:
@@ -174,7 +183,7 @@ def divided_on_host(gaps: Gaps, states: HostStates, phases: Phases) -> Pieces:
     """Return the pieces of a CPU run's gaps, in which the main thread fetches input or is in Python."""
     thread = np.full(len(gaps), states.main_thread())
     none = unknown_pieces(gaps, np.zeros(len(gaps), dtype=bool))
-    pieces = Pieces.together(none, *_hosts_part(gaps, gaps.end_ns, thread, states, phases))
+    pieces = Pieces.together(none, _hosts_part(gaps, gaps.end_ns, thread, states, phases))
     is_input = pieces.cause == Cause.INPUT
     no_call = np.full(len(pieces.gap), UNKNOWN, dtype=np.int64)
     return replace(pieces, cause=np.where(is_input, Cause.INPUT, Cause.PYTHON), call=no_call)

@@ -1,0 +1,1 @@
+"""One graph of all ranks' typical steps: what its time consists of, and what a change would bring."""

@@ -1,0 +1,233 @@
+"""`RunGraph`: the graphs of all ranks as one, joined where their collectives meet.
+
+rank 0   s####t      s: starts, t: stops           s......t
+rank 1      s#t      each member arrives, and all       \\ /|
+                     stop after the last one, M          M |
+                                                        / \\|
+                                                       s...t
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, find, keys_by_part, values_at
+from analyzers.collectives import Exchange
+from analyzers.rank import EdgeKind, Edges, PointKind, Points, RankGraph
+from analyzers.ranks import RankNumber
+from analyzers.texts import brief
+from analyzers.trace import Kind
+
+# Ends of one collective lie so little before its last member's start at most, else they did not wait for it.
+BEFORE_MEETING_NS = 30_000
+
+
+@dataclass(frozen=True, eq=False)
+class Meetings(Columns):
+    """Collectives whose members are all known: the instance's number, and the point at which the last has come."""
+
+    instance: Int64
+    point: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class RunGraph:
+    """Points and edges of all ranks on one clock; the points of rank i begin at `first_point[i]`.
+
+    `rank` is each point's place among the ranks, UNKNOWN for meetings, which come last, as do their edges. `step`, in
+    the points, is the number of the step. Of each edge, `origin` is its place among those of all `parts`, UNKNOWN where
+    it joins ranks, `instance` its collective, UNKNOWN for all but transfers; `unresolved` ones are communication that
+    no other rank is known to have taken part in.
+    """
+
+    ranks: tuple[RankNumber, ...]
+    parts: tuple[RankGraph, ...]
+    points: Points
+    rank: Int64
+    edges: Edges
+    first_point: Int64
+    origin: Int64
+    meetings: Meetings
+    instance: Int64
+    unresolved: Mask
+
+    __repr__ = brief
+
+    @cached_property
+    def edge_rank(self) -> Int64:
+        """Return the rank's place of each edge: its target's, of arrivals the source's."""
+        of_target = self.rank[self.edges.target]
+        return np.where(of_target == UNKNOWN, self.rank[self.edges.source], of_target)
+
+    def of_parts(self, column: Callable[[RankGraph], Int64]) -> Int64:
+        """Return a column over the edges of all parts as one over the run's edges, 0 for those that join ranks."""
+        return values_at(np.concatenate([column(part) for part in self.parts]), self.origin, 0)
+
+    @cached_property
+    def activity(self) -> Int64:
+        """Return for each point the place of its activity among its rank's, UNKNOWN for calls and meetings."""
+        parts = [
+            np.r_[np.full(2 * len(part.calls), UNKNOWN), np.repeat(np.arange(len(part.activities)), 2)]
+            for part in self.parts
+        ]
+        return np.concatenate([*parts, np.full(len(self.meetings), UNKNOWN)])
+
+
+def join(parts: Sequence[tuple[RankNumber, RankGraph]], exchanged: Exchange) -> RunGraph:
+    """Join ranks' graphs; `exchanged` is the communication of full windows."""
+    ranks = [rank for rank, _ in parts]
+    graphs = tuple(graph for _, graph in parts)
+    shift = {rank: _shift_ns(exchanged, rank, ranks[0]) for rank in ranks}
+    renumbered = exchanged.matching.renumbered_by
+    first_point = np.cumsum([0, *(len(graph.points) for graph in graphs)])
+    points = Points.joined(
+        [
+            _of_run(graph, shift[rank], renumbered.get(rank, 0))
+            for rank, graph in zip(ranks, graphs, strict=True)
+        ]
+    )
+    edges = Edges.joined([_moved(graph.edges, first) for graph, first in zip(graphs, first_point.tolist(), strict=False)])
+    rank = np.repeat(np.arange(len(graphs)), np.diff(first_point))
+    members = _members(ranks, graphs, first_point, exchanged)
+    return _with_meetings(
+        RunGraph(
+            tuple(ranks),
+            graphs,
+            points,
+            rank,
+            edges,
+            first_point,
+            np.arange(len(edges)),
+            Meetings(rank[:0], rank[:0]),
+            np.full(len(edges), UNKNOWN),
+            np.zeros(len(edges), dtype=bool),
+        ),
+        members,
+        exchanged,
+    )
+
+
+def _shift_ns(exchanged: Exchange, rank: RankNumber, reference: RankNumber) -> int:
+    """Return what to take off a rank's times: nothing on the reference's host, elsewhere the offset of its clock."""
+    clocks = exchanged.clocks
+    if rank not in clocks.all or clocks.hosts.get(rank, rank) == clocks.hosts.get(reference, reference):
+        return 0
+    return clocks.all[rank].offset_ns
+
+
+def _of_run(graph: RankGraph, shift_ns: int, renumbered_by: int) -> Points:
+    points = graph.points
+    step = values_at(graph.steps - renumbered_by, points.step)
+    columns = points.columns() | {"time_ns": points.time_ns - shift_ns, "step": step}
+    return Points(**columns)
+
+
+def _moved(edges: Edges, by: int) -> Edges:
+    return Edges(**(edges.columns() | {"source": edges.source + by, "target": edges.target + by}))
+
+
+@dataclass(frozen=True, eq=False)
+class _Members(Columns):
+    """Members of instances: the instance, and the points at which each one starts (UNKNOWN: not in the graph)."""
+
+    instance: Int64
+    start: Int64
+
+
+def _members(
+    ranks: Sequence[RankNumber], graphs: Sequence[RankGraph], first_point: Int64, exchanged: Exchange
+) -> _Members:
+    table, instances = exchanged.matching.table, exchanged.matching.instances
+    rows = instances.members
+    start = np.full(len(rows), UNKNOWN)
+    for place, (rank, graph) in enumerate(zip(ranks, graphs, strict=True)):
+        asked = np.flatnonzero(table.rank[rows] == rank)
+        ran = graph.activities
+        key, wanted = keys_by_part(
+            (ran.device, ran.start_ns), (table.device[rows[asked]], table.start_ns[rows[asked]])
+        )
+        order = np.argsort(key, kind="stable")
+        activity = values_at(order, find(key[order], wanted))
+        points = first_point[place] + 2 * len(graph.calls) + 2 * activity
+        start[asked] = np.where(activity >= 0, points, UNKNOWN)
+    return _Members(instances.of_member, start)
+
+
+def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> RunGraph:
+    """Return the graph with a point at which each instance's last member has come, from which its ends follow."""
+    instances = exchanged.matching.instances
+    known = np.ones(len(instances), dtype=bool)
+    np.logical_and.at(known, members.instance, members.start >= 0)
+    known &= ~instances.partial & (np.diff(instances.first) > 1)
+    # Of what ended too far apart nobody knows who waited for whom.
+    known &= exchanged.transfers.transfer_ns != UNKNOWN
+    kept = members.take(known[members.instance])
+    time_ns = graph.points.time_ns
+    met_ns = np.full(len(instances), np.iinfo(np.int64).min)
+    np.maximum.at(met_ns, kept.instance, time_ns[kept.start])
+    late_ns = time_ns[kept.start + 1] - met_ns[kept.instance]
+    waited = late_ns >= -BEFORE_MEETING_NS
+    # A member that leaves before all have come holds up nobody's end but others'.
+    numbers = np.flatnonzero(known)
+    point = np.full(len(instances), UNKNOWN)
+    point[numbers] = len(graph.points) + np.arange(len(numbers))
+    step = np.full(len(instances), np.iinfo(np.int64).max)
+    np.minimum.at(step, kept.instance, graph.points.step[kept.start])
+    none = np.full(len(numbers), UNKNOWN)
+    meeting_points = Points(met_ns[numbers], np.full(len(numbers), PointKind.MEETING, dtype=np.int8), none, step[numbers], none)
+    leaves = kept.take(waited)
+    is_transfer = np.zeros(len(graph.edges), dtype=bool)
+    runs = np.flatnonzero(graph.edges.kind == EdgeKind.RUN)
+    run_of = np.full(len(graph.points) + 1, UNKNOWN)
+    run_of[graph.edges.source[runs]] = runs
+    is_transfer[run_of[leaves.start]] = True
+    alone = np.zeros(len(graph.edges), dtype=bool)
+    communicates = np.concatenate([_communicates(part) for part in graph.parts])
+    in_instance = np.zeros(len(graph.edges), dtype=bool)
+    in_instance[run_of[kept.start]] = True
+    alone[communicates & ~in_instance] = True
+    arrive = Edges.of(kept.start, point[kept.instance], np.zeros(len(kept), dtype=np.int64), EdgeKind.ARRIVE)
+    transfer = Edges.of(point[leaves.instance], leaves.start + 1, late_ns[waited], EdgeKind.TRANSFER)
+    transfer = Edges(**(transfer.columns() | {"light_ns": _light_transfers(graph, kept, leaves, len(instances))}))
+    own = graph.edges.take(~is_transfer)
+    nothing = np.full(len(kept), UNKNOWN)
+    return RunGraph(
+        graph.ranks,
+        graph.parts,
+        Points.joined([graph.points, meeting_points]),
+        np.r_[graph.rank, none],
+        Edges.joined([own, arrive, transfer]),
+        graph.first_point,
+        np.r_[np.flatnonzero(~is_transfer), np.full(len(kept) + len(leaves), UNKNOWN)],
+        Meetings(numbers, point[numbers]),
+        np.r_[np.full(len(own), UNKNOWN), nothing, leaves.instance],
+        np.r_[alone[~is_transfer], np.zeros(len(kept) + len(leaves), dtype=bool)],
+    )
+
+
+def _communicates(part: RankGraph) -> Mask:
+    """Whether edges of a rank are how long communication takes."""
+    edges = part.edges
+    activity = (edges.source - 2 * len(part.calls)) // 2
+    runs: Mask = (edges.kind == EdgeKind.RUN) & (part.activities.kind[np.maximum(activity, 0)] == Kind.COMM)
+    return runs
+
+
+def _light_transfers(graph: RunGraph, kept: _Members, leaves: _Members, instances: int) -> Int64:
+    """Return how long after the last arrival each member ends in the light windows, UNKNOWN where one has none."""
+    start = np.concatenate([_by_point(part, part.activities.light_start_ns) for part in graph.parts])
+    dur = np.concatenate([_by_point(part, part.activities.light_ns) for part in graph.parts])
+    met = np.full(instances, np.iinfo(np.int64).min)
+    np.maximum.at(met, kept.instance, start[kept.start])
+    lacks = np.zeros(instances, dtype=bool)
+    np.logical_or.at(lacks, kept.instance, start[kept.start] == UNKNOWN)
+    light = start[leaves.start] + dur[leaves.start] - met[leaves.instance]
+    return np.where(lacks[leaves.instance] | (light < 0), UNKNOWN, light)
+
+
+def _by_point(part: RankGraph, values: Int64) -> Int64:
+    return np.r_[np.full(2 * len(part.calls), UNKNOWN), np.repeat(values, 2)]

@@ -1,0 +1,242 @@
+"""`Course`: the typical steps of a run again and again, and the pace at which changed lags let them go.
+
+recorded      | 3      | 4      | 5  (odd)   | 6      | 7 (last)
+course        | 3      | 4      | 6      | 3      | 4      | 6      | ...      each begins where the one before left off
+
+Between steps that did not follow one another stand edges like those between two that did: from the same places, counted
+from the end of the one, to the same places, counted from the beginning of the other.
+Points with one edge in and one edge out are contracted: their edges' lags add up. All scenarios are replayed at once,
+each point a vector over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, find, joint, places_since, values_at
+from analyzers.causes.joining import RunGraph
+from analyzers.causes.order import in_order
+from analyzers.rank import PointKind
+
+# What no lag reaches: an edge that is dropped.
+DROPPED = -(2.0**52)
+# Rounds of all typical steps: the first settles, the others are measured.
+SETTLING, MEASURED = 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class CourseEdges(Columns):
+    """Edges of the course, by their edge in the run's graph (`edge`); `earlier`: the source is in the step before."""
+
+    edge: Int64
+    source: Int64
+    target: Int64
+    earlier: Mask
+    step: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One step of the course, contracted: nodes in order, and the chains (places among all) into each."""
+
+    nodes: list[int]
+    into: list[list[tuple[int, int]]]
+    carried_to: Int64
+    carried_from: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """The typical steps of a run as a circle; `marks` are the points whose distance is the pace, by rank."""
+
+    graph: RunGraph
+    steps: tuple[int, ...]
+    edges: CourseEdges
+    marks: Int64
+
+    @cached_property
+    def _contracted(self) -> _Contracted:
+        return _contract(self)
+
+    def pace(self, lags: Float64) -> Float64:
+        """Return the step, ns, of each scenario: `lags` are those of the course's edges, a column each."""
+        return self.replay(lags).pace
+
+    def replay(self, lags: Float64) -> Replayed:
+        """Replay the course at lags of its edges, a column for each scenario."""
+        contracted = self._contracted
+        chains = contracted.sums(lags)
+        times = np.zeros((contracted.size, lags.shape[1]))
+        at_marks = []
+        for _ in range(SETTLING + MEASURED):
+            for step in contracted.steps:
+                times[step.carried_to] = times[step.carried_from]
+                _advance(times, chains, step)
+            at_marks.append(times[contracted.marks].copy())
+        taken = (at_marks[-1] - at_marks[SETTLING - 1]).max(axis=0)
+        return Replayed(taken / (MEASURED * len(self.steps)), times)
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """The pace of each scenario, and the times of all kept points in the last round."""
+
+    pace: Float64
+    times: NDArray[np.float64]
+
+
+def _advance(times: NDArray[np.float64], chains: NDArray[np.float64], step: _Step) -> None:
+    add, maximum = np.add, np.maximum
+    for node, into in zip(step.nodes, step.into, strict=True):
+        source, chain = into[0]
+        row = times[node]
+        add(times[source], chains[chain], out=row)
+        for source, chain in into[1:]:
+            maximum(row, times[source] + chains[chain], out=row)
+
+
+@dataclass(frozen=True, eq=False)
+class _Contracted:
+    """The course's kept points and chains: `chain_of` is the chain that each edge is part of."""
+
+    size: int
+    steps: list[_Step]
+    chain_of: Int64
+    chains: int
+    marks: Int64
+
+    def sums(self, lags: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return each chain's lag, a column for each scenario."""
+        return np.stack([np.bincount(self.chain_of, column, self.chains) for column in lags.T], axis=1)
+
+
+def _contract(course: Course) -> _Contracted:
+    edges, points = course.edges, course.graph.points
+    size = len(points)
+    into = np.bincount(edges.target, minlength=size)
+    out = np.bincount(edges.source[~edges.earlier], minlength=size)
+    kept = (into != 1) | (out != 1)
+    kept[edges.source[edges.earlier]] = True
+    kept[course.marks] = True
+    # The edge into each contracted point's successor, and so on until one that ends at a kept point.
+    out_edge = np.full(size, UNKNOWN)
+    within = np.flatnonzero(~edges.earlier)
+    out_edge[edges.source[within]] = within
+    chain = np.where(kept[edges.target], np.arange(len(edges)), out_edge[edges.target])
+    while True:
+        further = chain[chain]
+        if (further == chain).all():
+            break
+        chain = further
+    ends, chain_of = np.unique(chain, return_inverse=True)
+    begins_chain = np.flatnonzero(kept[edges.source] | edges.earlier)
+    source = np.full(len(ends), UNKNOWN)
+    source[chain_of[begins_chain]] = edges.source[begins_chain]
+    earlier = np.zeros(len(ends), dtype=bool)
+    earlier[chain_of[begins_chain]] = edges.earlier[begins_chain]
+    carried, place = np.unique(source[earlier], return_inverse=True)
+    source[earlier] = size + place
+    steps = [
+        _contracted_step(course, step, kept, (source, edges.target[ends], chain_step))
+        for step, chain_step in ((step, edges.step[ends]) for step in range(len(course.steps)))
+    ]
+    steps = [_carried(step, carried, size) for step in steps]
+    return _Contracted(size + len(carried), steps, chain_of, len(ends), course.marks)
+
+
+def _contracted_step(course: Course, step: int, kept: Mask, chains: tuple[Int64, Int64, Int64]) -> _Step:
+    source, target, of_step = chains
+    points = course.graph.points
+    own = np.flatnonzero(of_step == step)
+    inside = course.edges.take((course.edges.step == step) & ~course.edges.earlier)
+    order = in_order(points.time_ns, inside.source, inside.target)
+    rank_of = np.empty(len(points), dtype=np.int64)
+    rank_of[order] = np.arange(len(order))
+    own = own[np.argsort(rank_of[target[own]], kind="stable")]
+    nodes, first = np.unique(rank_of[target[own]], return_index=True)
+    pairs = list(zip(source[own].tolist(), own.tolist(), strict=True))
+    bounds = [*first.tolist(), len(own)]
+    into = [pairs[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+    nothing = np.zeros(0, dtype=np.int64)
+    return _Step(order[nodes].tolist(), into, nothing, nothing)
+
+
+def _carried(step: _Step, carried: Int64, size: int) -> _Step:
+    used = np.array(sorted({source for into in step.into for source, _ in into if source >= size}), dtype=np.int64)
+    return _Step(step.nodes, step.into, used, carried[used - size])
+
+
+def course_of(graph: RunGraph, typical: Sequence[int]) -> Course | None:
+    """Return the course of a run's typical steps; None where no two profiled steps follow one another."""
+    points, edges = graph.points, graph.edges
+    present = np.unique(points.step)
+    steps = [step for step in typical if step in present]
+    template = next((step for step in steps if step + 1 in present and step in present), None)
+    if template is None or not steps:
+        return None
+    between = np.flatnonzero(
+        (points.step[edges.source] == template) & (points.step[edges.target] == template + 1)
+    )
+    parts = []
+    for place, step in enumerate(steps):
+        inside = np.flatnonzero((points.step[edges.source] == step) & (points.step[edges.target] == step))
+        parts.append(_course_edges(edges, inside, inside, place, earlier=False))
+        before = steps[place - 1]
+        if before + 1 == step:
+            across = np.flatnonzero((points.step[edges.source] == before) & (points.step[edges.target] == step))
+            parts.append(_course_edges(edges, across, across, place, earlier=True))
+        else:
+            parts.append(_like(graph, between, (template, before, step), place))
+    marks = _marks(graph, steps[0])
+    return Course(graph, tuple(steps), CourseEdges.joined(parts), marks)
+
+
+def _course_edges(edges, rows, like, place: int, *, earlier: bool) -> CourseEdges:
+    return CourseEdges(
+        like, edges.source[rows], edges.target[rows], np.full(len(rows), earlier), np.full(len(rows), place)
+    )
+
+
+def _marks(graph: RunGraph, step: int) -> Int64:
+    """Return each rank's first activity in a step."""
+    points = graph.points
+    starts = np.flatnonzero((points.step == step) & (points.kind == PointKind.START))
+    starts = starts[np.lexsort((points.time_ns[starts], graph.rank[starts]))]
+    return starts[begins(graph.rank[starts])]
+
+
+def _like(graph: RunGraph, between: Int64, steps: tuple[int, int, int], place: int) -> CourseEdges:
+    """Return edges between two steps like those that lead out of a template, where both steps have such places."""
+    template, before, step = steps
+    edges = graph.edges
+    source = _same_place(graph, edges.source[between], template, before, from_end=True)
+    target = _same_place(graph, edges.target[between], template + 1, step, from_end=False)
+    found = (source >= 0) & (target >= 0)
+    count = int(found.sum())
+    return CourseEdges(
+        between[found], source[found], target[found], np.ones(count, dtype=bool), np.full(count, place)
+    )
+
+
+def _same_place(graph: RunGraph, asked: Int64, of_step: int, in_step: int, *, from_end: bool) -> Int64:
+    """Return for points of one step those at the same place of another: the k-th of its kind and lane."""
+    points = graph.points
+    rows = np.flatnonzero((points.step == of_step) | (points.step == in_step))
+    rows = rows[np.argsort(points.time_ns[rows], kind="stable")]
+    if from_end:
+        rows = rows[::-1]
+    lane = joint(graph.rank[rows], points.kind[rows], points.lane[rows], points.step[rows])
+    order = np.argsort(lane, kind="stable")
+    ordinal = np.empty(len(rows), dtype=np.int64)
+    ordinal[order] = places_since(begins(lane[order]))
+    place = joint(graph.rank[rows], points.kind[rows], points.lane[rows], ordinal)
+    there = np.flatnonzero(points.step[rows] == in_step)
+    there = there[np.argsort(place[there])]
+    place_of = np.full(len(points), UNKNOWN)
+    place_of[rows] = place
+    return values_at(rows[there], find(place[there], place_of[asked]))

@@ -1,0 +1,18 @@
+"""What had to come before what on one rank: `RankGraph`.
+
+In order: `points` says what the graph is, `host_calls` finds calls of the runtime and the order in which threads make
+them, `device_order` what launches, streams and blocking calls wait for, `stream_waits` what streams wait for, and
+`rank_graph` puts them together.
+"""
+
+from analyzers.rank.dependencies.points import (
+    Activities,
+    Calls,
+    EdgeKind,
+    Edges,
+    PointKind,
+    Points,
+    RankGraph,
+    Stretches,
+)
+from analyzers.rank.dependencies.rank_graph import rank_graph

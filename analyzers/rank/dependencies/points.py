@@ -1,0 +1,196 @@
+"""`RankGraph`: points in time of one rank, and edges between them that say what had to come first.
+
+host      |b launch e|~~~~~~~~~|b  launch  e|~~~~~~~|b sync        e|      ~ stretch: a thread's own time between calls
+                 \\                     \\                         /
+device            s###########t---------s######t-----------------        s: activity starts, t: it stops
+
+Each edge says that its target comes at least `lag_ns` after its source; the latest one binds the point.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask
+from analyzers.texts import brief
+
+
+class PointKind(IntEnum):
+    """What happens at an instant."""
+
+    BEGIN = 0  # a call of the runtime begins
+    END = 1
+    START = 2  # an activity of the device starts
+    STOP = 3
+    MEETING = 4  # the last member of a collective has come
+
+
+class EdgeKind(IntEnum):
+    """Why a point cannot come sooner."""
+
+    STRETCH = 0  # a thread's own time from one call to the next
+    CALL = 1  # a call's own part
+    LAUNCH = 2  # from a call to what it launched
+    STREAM = 3  # the order of a stream
+    WAIT = 4  # a stream waits for another one's work
+    RUN = 5  # how long an activity takes
+    BLOCK = 6  # a call returns when an activity has ended, or the queue of launches has room
+    ARRIVE = 7  # a collective waits for its members
+    TRANSFER = 8  # from the last member's arrival to an end
+
+
+# How far a point may lie behind what binds it without another dependency (found on H100 and H200).
+SCATTER_NS = {EdgeKind.LAUNCH: 20_000, EdgeKind.STREAM: 50_000}
+OTHER_SCATTER_NS = 20_000
+# Host and device are on one clock to within so much.
+CLOCK_ERROR_NS = 30_000
+
+
+@dataclass(frozen=True, eq=False)
+class Points(Columns):
+    """Instants: `row` is the event's, `step` the place of its step among the rank's (-1: before the first one).
+
+    `lane` is a thread's or a stream's number; points of one kind and lane come in the order in which they happened.
+    """
+
+    time_ns: Int64
+    kind: NDArray[np.int8]
+    row: Int64
+    step: Int64
+    lane: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Edges(Columns):
+    """Dependencies: the target comes at least `lag_ns` after the source.
+
+    Of a binding edge `lag_ns` is all of the time between; `unknown_ns` is what of it no dependency explains, and
+    `light_ns` how long an activity takes in the light window, UNKNOWN where that does not have it.
+    """
+
+    source: Int64
+    target: Int64
+    lag_ns: Int64
+    kind: NDArray[np.int8]
+    unknown_ns: Int64
+    light_ns: Int64
+
+    @classmethod
+    def of(cls, source: Int64, target: Int64, lag_ns: Int64, kind: EdgeKind) -> Edges:
+        """Return edges of one kind."""
+        none = np.zeros(len(source), dtype=np.int64)
+        kinds = np.full(len(source), kind, dtype=np.int8)
+        return cls(source, target, lag_ns, kinds, none, none - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Stretches(Columns):
+    """What threads were in on edges of the host: parts whose lengths add up to their edges'.
+
+    `cause` is a `Cause`, `phase` a `Phase`, `place` the name of the operator or range around it, -1 for none.
+    """
+
+    edge: Int64
+    cause: Int64
+    phase: Int64
+    place: Int64
+    ns: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Activities(Columns):
+    """What ran on devices: rows of events by start, times as recorded, in the light window, and what they are.
+
+    `light_start_ns` and `light_ns` are UNKNOWN where the light window does not have the activity. `call` is the place
+    of its launch among the calls, -1 for none, `place` the name of the operator that launched it, `phase` a `Phase`.
+    """
+
+    row: Int64
+    device: Int64
+    stream: Int64
+    start_ns: Int64
+    stop_ns: Int64
+    light_start_ns: Int64
+    light_ns: Int64
+    kind: NDArray[np.int8]
+    name: Int64
+    grid: Int64
+    nbytes: Int64
+    call: Int64
+    place: Int64
+    phase: Int64
+    packing: Mask
+
+
+@dataclass(frozen=True, eq=False)
+class Calls(Columns):
+    """Calls of the runtime that launch or wait, by their beginning; `blocks`: it returns when the device is done."""
+
+    row: Int64
+    thread: Int64
+    begin_ns: Int64
+    end_ns: Int64
+    blocks: Mask
+
+
+@dataclass(frozen=True, eq=False)
+class RankGraph:
+    """One rank's points and edges; calls' points come first (begin, end by turns), then those of activities.
+
+    `rows_per_edge` counts the host's recorded rows on each edge. `steps` are the numbers of the profiler's steps that
+    have device events, `cut_ns` when the host launches the first of each. `dropped` edges contradict recorded times.
+    """
+
+    points: Points
+    edges: Edges
+    stretches: Stretches
+    calls: Calls
+    activities: Activities
+    names: tuple[str, ...]
+    rows_per_edge: Int64
+    steps: Int64
+    cut_ns: Int64
+    first_start_ns: Int64
+    cycle: Int64
+    dropped: int = 0
+    sources: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    __repr__ = brief
+
+    @cached_property
+    def start_point(self) -> Int64:
+        """Return the point at which each activity starts; it stops at the next one."""
+        return 2 * len(self.calls) + 2 * np.arange(len(self.activities))
+
+
+def bound(points: Points, edges: Edges) -> tuple[Edges, int]:
+    """Return edges that recorded times allow, and how many these contradict.
+
+    What is left of a point's time over its latest edge goes to that edge: as its own scatter, or as unknown.
+    """
+    slack = points.time_ns[edges.target] - points.time_ns[edges.source] - edges.lag_ns
+    allowed = slack >= -CLOCK_ERROR_NS
+    kept, slack = edges.take(allowed), slack[allowed]
+    lag_ns = kept.lag_ns + np.minimum(slack, 0)
+    slack = np.maximum(slack, 0)
+    order = np.lexsort((slack, kept.target))
+    binding = order[np.r_[True, np.diff(kept.target[order]) != 0][: len(order)]]
+    lag_ns[binding] += slack[binding]
+    scatter = np.full(max(EdgeKind) + 1, OTHER_SCATTER_NS, dtype=np.int64)
+    scatter[list(SCATTER_NS)] = list(SCATTER_NS.values())
+    unknown = np.zeros(len(kept), dtype=np.int64)
+    unknown[binding] = np.where(slack[binding] > scatter[kept.kind[binding]], slack[binding], 0)
+    columns = kept.columns() | {"lag_ns": lag_ns, "unknown_ns": unknown}
+    return Edges(**columns), int(np.count_nonzero(~allowed))
+
+
+def unexplained(points: Points, edges: Edges) -> Int64:
+    """Return for each point how long it lies behind the latest of its edges, UNKNOWN where it has none."""
+    latest = np.full(len(points), np.iinfo(np.int64).min)
+    np.maximum.at(latest, edges.target, points.time_ns[edges.source] + edges.lag_ns)
+    return np.where(latest == np.iinfo(np.int64).min, UNKNOWN, np.maximum(points.time_ns - latest, 0))

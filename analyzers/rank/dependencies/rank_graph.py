@@ -1,0 +1,95 @@
+"""Make the graph of one rank: its calls, its activities, and what each waited for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.rank.columns import Attribution, profiler_steps
+from analyzers.rank.dependencies.device_order import Device, activities_of
+from analyzers.rank.dependencies.host_calls import find_calls, host_edges, stretches_of
+from analyzers.rank.dependencies.points import (
+    OTHER_SCATTER_NS,
+    Activities,
+    Calls,
+    Edges,
+    PointKind,
+    Points,
+    RankGraph,
+    bound,
+    unexplained,
+)
+from analyzers.rank.dependencies.stream_waits import soon_after, stream_waits
+from analyzers.rank.idle import HostRows
+from analyzers.run import RankTrace
+from analyzers.trace import Health
+
+# Of a row that says it lasts longer than it can, nothing follows.
+_DOUBTED = Health.ENDLESS
+
+
+def rank_graph(trace: RankTrace, attributed: Attribution, ran: HostRows) -> RankGraph | None:
+    """Return one rank's graph at the full window's times; None on a CPU run, and where no launch is recorded."""
+    events = trace.events
+    rows = np.flatnonzero(events.on_device & ((events.health & _DOUBTED) == 0))
+    found = find_calls(ran, rows)
+    if trace.is_cpu_run or not (found.launched_by >= 0).any():
+        return None
+    calls = found.calls
+    activities = activities_of(trace, ran, attributed, rows, found.launched_by, calls)
+    device = Device(events, calls, activities)
+    steps, cut_ns, first_start_ns, cycle = _cuts(trace, activities, calls)
+    points = _points(calls, activities, cut_ns, first_start_ns)
+    edges = Edges.joined(
+        [
+            host_edges(ran, calls),
+            device.calls_edges(),
+            device.launches(),
+            device.runs(),
+            device.streams(),
+            stream_waits(device, ran.host),
+        ]
+    )
+    late = unexplained(points, edges)[device.start] > OTHER_SCATTER_NS
+    edges = Edges.joined([edges, soon_after(device, np.flatnonzero(late))])
+    edges, dropped = bound(points, edges)
+    stretches, counted = stretches_of(ran, calls, edges)
+    return RankGraph(
+        points, edges, stretches, calls, activities, events.names, counted, steps, cut_ns, first_start_ns, cycle, dropped
+    )
+
+
+def _cuts(trace: RankTrace, ran: Activities, calls: Calls) -> tuple[Int64, Int64, Int64, Int64]:
+    """Return the steps that have device events, when the host launches the first of each, and when it starts."""
+    steps = profiler_steps(trace.events)
+    launched = np.flatnonzero(ran.call >= 0)
+    index = steps.index_at(calls.begin_ns[ran.call[launched]])
+    launched, index = launched[index >= 0], index[index >= 0]
+    # Activities come by start: the first of each step is its earliest.
+    present, first = np.unique(index, return_index=True)
+    cut_ns = calls.begin_ns[ran.call[launched[first]]]
+    order = np.argsort(cut_ns, kind="stable")
+    present, first, cut_ns = present[order], first[order], cut_ns[order]
+    return steps.number[present], cut_ns, ran.start_ns[launched[first]], steps.cycle[present]
+
+
+def _points(calls: Calls, ran: Activities, cut_ns: Int64, first_start_ns: Int64) -> Points:
+    """Return points of calls, begin and end by turns, then those of activities, start and stop by turns."""
+    call_step = np.searchsorted(cut_ns, calls.begin_ns, side="right") - 1
+    started_in = np.searchsorted(first_start_ns, ran.start_ns, side="right") - 1
+    run_step = np.where(ran.call >= 0, np.r_[call_step, UNKNOWN][ran.call], started_in)
+    lane = ran.device * (int(ran.stream.max(initial=0)) + 1) + ran.stream
+    return Points(
+        time_ns=np.r_[_pairs(calls.begin_ns, calls.end_ns), _pairs(ran.start_ns, ran.stop_ns)],
+        kind=np.r_[
+            np.tile(np.array([PointKind.BEGIN, PointKind.END], dtype=np.int8), len(calls)),
+            np.tile(np.array([PointKind.START, PointKind.STOP], dtype=np.int8), len(ran)),
+        ],
+        row=np.r_[_pairs(calls.row, calls.row), _pairs(ran.row, ran.row)],
+        step=np.r_[_pairs(call_step, call_step), _pairs(run_step, run_step)],
+        lane=np.r_[_pairs(calls.thread, calls.thread), _pairs(lane, lane)],
+    )
+
+
+def _pairs(first: Int64, second: Int64) -> Int64:
+    return np.stack([first, second], axis=1).ravel()
