@@ -7,80 +7,101 @@ unprofiled  |o|c|o|c|..sleep..|o|c|
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from analyzers.arrays import Float64, Int64, Mask
 from analyzers.causes.pace import Course
-from analyzers.rank import EdgeKind
+from analyzers.rank import EdgeKind, RankGraph
 from analyzers.ranks import RankNumber
-from analyzers.run import Controls
 
 # What lasts longer than so many times the rank's median per recorded row does not stretch under the profiler.
 LONG_PER_ROW = 4
 # The profiler stretches hosts by no more than four, and shortens none.
 LEAST_SHARE, MOST_SHARE = 0.25, 1.0
+HOST_TIME = (EdgeKind.STRETCH, EdgeKind.CALL)
 # Where less than a tenth of what is dense would be left, nothing is excess.
 NOTHING_IS_EXCESS = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Hosts:
-    """Of each of the run's edges what is dense and excess of a host's time, ns; and by rank the share of it that is
-    left without the profiler (1: not known), and whether all of its time, excess too, is scaled by that."""
+    """What of each of the run's edges is dense and excess of a host's time, ns as profiled; 0 for all other edges."""
 
+    course: Course
     dense_ns: Float64
     excess_ns: Float64
+
+    @property
+    def is_host(self) -> Mask:
+        """Whether edges are a host's own time."""
+        return np.isin(self.course.graph.edges.kind, HOST_TIME)
+
+    def scaled(self, shares: Shares) -> Float64:
+        """Return each edge's time where so much of the hosts' is left."""
+        rank = self.course.graph.edge_rank
+        share, is_all = np.r_[shares.share, 1.0][rank], np.r_[shares.scales_all, False][rank]
+        return self.dense_ns * share + self.excess_ns * np.where(is_all, share, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """By rank what is left of its host's dense time without the profiler, and whether all of it is scaled by that."""
+
     share: Float64
     scales_all: Mask
 
-    def scaled(self, edge_rank: Int64, factor: Float64) -> Float64:
-        """Return each edge's time without the profiler, a column for each common factor."""
-        share = np.r_[self.share, 1.0][edge_rank]
-        is_all = np.r_[self.scales_all, False][edge_rank]
-        dense = np.where(is_all, self.dense_ns + self.excess_ns, self.dense_ns) * share
-        excess = np.where(is_all, 0, self.excess_ns)
-        return dense[:, None] * factor + excess[:, None]
+    def times(self, factor: float) -> Shares:
+        """Return the same by a common factor."""
+        return Shares(self.share * factor, self.scales_all)
 
 
-def hosts_of(course: Course, controls: Controls) -> Hosts:
-    """Return what of the hosts' time is dense, and how much of it they take without the profiler."""
+def hosts_of(course: Course) -> Hosts:
+    """Return what of the hosts' time is dense: excess is what lasts much beyond the median per recorded row."""
     graph = course.graph
     edges, rank = graph.edges, graph.edge_rank
     rows = np.maximum(graph.of_parts(lambda part: part.rows_per_edge), 1)
-    is_host = np.isin(edges.kind, (EdgeKind.STRETCH, EdgeKind.CALL))
-    lag_ns = np.where(is_host, edges.lag_ns, 0).astype(np.float64)
-    usual = np.array([_usual_per_row(lag_ns, rows, (rank == place) & (edges.kind == EdgeKind.STRETCH)) for place in range(len(graph.ranks))])
-    excess = np.maximum(lag_ns - LONG_PER_ROW * np.r_[usual, 0][rank] * rows, 0)
-    excess[~is_host] = 0
-    told = controls.host_step_ns()
-    shares = [_share(course, place, number, told.get(number), lag_ns - excess, excess) for place, number in enumerate(graph.ranks)]
+    lag_ns = np.where(np.isin(edges.kind, HOST_TIME), edges.lag_ns, 0).astype(np.float64)
+    usual = np.zeros(len(graph.ranks) + 1)
+    for place in range(len(graph.ranks)):
+        chosen = (rank == place) & (edges.kind == EdgeKind.STRETCH)
+        usual[place] = np.median((lag_ns / rows)[chosen]) if chosen.any() else 0
+    excess = np.maximum(lag_ns - LONG_PER_ROW * usual[rank] * rows, 0)
+    return Hosts(course, lag_ns - excess, excess)
+
+
+def shares_of(hosts: Hosts, host_ns: Mapping[RankNumber, float]) -> Shares:
+    """Return what is left of each rank's host without the profiler, by what a step takes it with the device at rest.
+
+    A rank without such a control takes the others' median; without any nothing is known, and all is left.
+    """
+    ranks = hosts.course.graph.ranks
+    shares = [_share(hosts, place, host_ns.get(number)) for place, number in enumerate(ranks)]
     share = np.array([share for share, _ in shares])
     known = ~np.isnan(share)
     share[~known] = np.median(share[known]) if known.any() else 1.0
-    return Hosts(lag_ns - excess, excess, share, np.array([is_all for _, is_all in shares]))
+    return Shares(share, np.array([is_all for _, is_all in shares]))
 
 
-def _usual_per_row(lag_ns: Float64, rows: Int64, chosen: Mask) -> float:
-    return float(np.median((lag_ns / rows)[chosen])) if chosen.any() else 0.0
+def _share(hosts: Hosts, place: int, control_ns: float | None) -> tuple[float, bool]:
+    """Return what is left of a rank's dense time, NaN where nothing tells; and whether all is scaled by it.
 
-
-def _share(
-    course: Course, place: int, number: RankNumber, control_ns: float | None, dense_ns: Float64, excess_ns: Float64
-) -> tuple[float, bool]:
-    """Return what is left of a rank's dense time, NaN where nothing tells; and whether all is scaled by it."""
+    The device is at rest in the control: of the excess it holds sleeps, input and collections, of a blocked copy that
+    copy's own duration, of a wait for the device or for room in the queue nothing.
+    """
     if control_ns is None:
         return float("nan"), False
-    graph = course.graph
-    own = course.edges.take(graph.edge_rank[course.edges.edge] == place)
+    course = hosts.course
+    own = course.edges.take(course.graph.edge_rank[course.edges.edge] == place)
     dense, excess, copied = (
         _median_step(own.step, values[own.edge], len(course.steps))
-        for values in (dense_ns, excess_ns, _blocking_copies(course))
+        for values in (hosts.dense_ns, hosts.excess_ns, _blocking_copies(course))
     )
     share = (control_ns - excess - copied) / dense if dense else 1.0
     if share < NOTHING_IS_EXCESS:
-        return float(np.clip(control_ns / _profiled_ns(course, place), 0.01, MOST_SHARE)), True
+        return min(control_ns / _profiled_ns(course, place), MOST_SHARE), True
     return float(np.clip(share, LEAST_SHARE, MOST_SHARE)), False
 
 
@@ -102,11 +123,11 @@ def _blocking_copies(course: Course) -> Float64:
     return graph.of_parts(_copies_of_part).astype(np.float64)
 
 
-def _copies_of_part(part):
+def _copies_of_part(part: RankGraph) -> Int64:
     edges = part.edges
     activity = np.maximum((edges.source - 2 * len(part.calls)) // 2, 0)
     blocking = np.zeros(len(part.activities) + 1, dtype=bool)
-    blocks = np.flatnonzero((edges.kind == EdgeKind.BLOCK))
+    blocks = np.flatnonzero(edges.kind == EdgeKind.BLOCK)
     call = edges.target[blocks] // 2
     source = activity[blocks]
     blocking[source[part.activities.call[source] == call]] = True

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, find, keys_by_part, values_at
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, find, keys_by_part, values_at
 from analyzers.collectives import Exchange
 from analyzers.rank import EdgeKind, Edges, PointKind, Points, RankGraph
 from analyzers.ranks import RankNumber
@@ -40,7 +40,8 @@ class RunGraph:
 
     `rank` is each point's place among the ranks, UNKNOWN for meetings, which come last, as do their edges. `step`, in
     the points, is the number of the step. Of each edge, `origin` is its place among those of all `parts`, UNKNOWN where
-    it joins ranks, `instance` its collective, UNKNOWN for all but transfers; `unresolved` ones are communication that
+    it joins ranks, `instance` its collective, UNKNOWN for all but transfers
+    (`like_instance` is a number that those of one kind, size and group share); `unresolved` ones are communication that
     no other rank is known to have taken part in.
     """
 
@@ -53,6 +54,7 @@ class RunGraph:
     origin: Int64
     meetings: Meetings
     instance: Int64
+    like_instance: Int64
     unresolved: Mask
 
     __repr__ = brief
@@ -104,6 +106,7 @@ def join(parts: Sequence[tuple[RankNumber, RankGraph]], exchanged: Exchange) -> 
             np.arange(len(edges)),
             Meetings(rank[:0], rank[:0]),
             np.full(len(edges), UNKNOWN),
+            _likeness(exchanged),
             np.zeros(len(edges), dtype=bool),
         ),
         members,
@@ -128,6 +131,12 @@ def _of_run(graph: RankGraph, shift_ns: int, renumbered_by: int) -> Points:
 
 def _moved(edges: Edges, by: int) -> Edges:
     return Edges(**(edges.columns() | {"source": edges.source + by, "target": edges.target + by}))
+
+
+def _likeness(exchanged: Exchange) -> Int64:
+    """Return a number for each instance that those of one kind, size and group share."""
+    instances = exchanged.matching.instances
+    return distinct(instances.kind.astype(np.int64), exchanged.transfers.nbytes, instances.group).index
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +214,7 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> R
         np.r_[np.flatnonzero(~is_transfer), np.full(len(kept) + len(leaves), UNKNOWN)],
         Meetings(numbers, point[numbers]),
         np.r_[np.full(len(own), UNKNOWN), nothing, leaves.instance],
+        graph.like_instance,
         np.r_[alone[~is_transfer], np.zeros(len(kept) + len(leaves), dtype=bool)],
     )
 

@@ -11,12 +11,11 @@ each point a vector over them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, find, joint, places_since, values_at
 from analyzers.causes.joining import RunGraph
@@ -41,7 +40,7 @@ class CourseEdges(Columns):
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
+class ContractedStep:
     """One step of the course, contracted: nodes in order, and the chains (places among all) into each."""
 
     nodes: list[int]
@@ -52,7 +51,8 @@ class _Step:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """The typical steps of a run as a circle; `marks` are the points whose distance is the pace, by rank."""
+    """The typical steps of a run as a circle; `marks` are the points from which steps are
+    counted: a row for each, a column for each rank."""
 
     graph: RunGraph
     steps: tuple[int, ...]
@@ -60,37 +60,45 @@ class Course:
     marks: Int64
 
     @cached_property
-    def _contracted(self) -> _Contracted:
+    def contracted(self) -> Contracted:
+        """Return the course without points that have one edge in and one out."""
         return _contract(self)
 
     def pace(self, lags: Float64) -> Float64:
         """Return the step, ns, of each scenario: `lags` are those of the course's edges, a column each."""
-        return self.replay(lags).pace
+        return self.step_lengths(lags).mean(axis=0)
 
-    def replay(self, lags: Float64) -> Replayed:
-        """Replay the course at lags of its edges, a column for each scenario."""
-        contracted = self._contracted
+    def step_lengths(self, lags: Float64) -> Float64:
+        """Return how long each typical step takes (a row each) in each scenario, on the rank that takes longest."""
+        at_marks = np.stack([times[self.marks[visit.place]] for visit, times in self.replay(lags)])
+        steps = len(self.steps)
+        lengths = np.diff(at_marks[steps * SETTLING :], axis=0)
+        longest = lengths.sum(axis=0).argmax(axis=0)
+        of_longest = np.take_along_axis(lengths, longest[None, None, :], axis=1)[:, 0]
+        by_step: Float64 = of_longest.reshape(MEASURED, steps, -1).mean(axis=0)
+        return by_step
+
+    def replay(self, lags: Float64) -> Iterator[tuple[Visit, Float64]]:
+        """Replay the course at lags of its edges, a column for each scenario; yield after each step all times."""
+        contracted = self.contracted
         chains = contracted.sums(lags)
         times = np.zeros((contracted.size, lags.shape[1]))
-        at_marks = []
-        for _ in range(SETTLING + MEASURED):
-            for step in contracted.steps:
-                times[step.carried_to] = times[step.carried_from]
-                _advance(times, chains, step)
-            at_marks.append(times[contracted.marks].copy())
-        taken = (at_marks[-1] - at_marks[SETTLING - 1]).max(axis=0)
-        return Replayed(taken / (MEASURED * len(self.steps)), times)
+        for number in range((SETTLING + MEASURED) * len(self.steps) + 1):
+            step = contracted.steps[number % len(self.steps)]
+            times[step.carried_to] = times[step.carried_from]
+            _advance(times, chains, step)
+            yield Visit(number, number % len(self.steps)), times
 
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
-    """The pace of each scenario, and the times of all kept points in the last round."""
+@dataclass(frozen=True)
+class Visit:
+    """One step of the course while it is replayed: how many came before, and its place among the typical steps."""
 
-    pace: Float64
-    times: NDArray[np.float64]
+    number: int
+    place: int
 
 
-def _advance(times: NDArray[np.float64], chains: NDArray[np.float64], step: _Step) -> None:
+def _advance(times: Float64, chains: Float64, step: ContractedStep) -> None:
     add, maximum = np.add, np.maximum
     for node, into in zip(step.nodes, step.into, strict=True):
         source, chain = into[0]
@@ -101,28 +109,29 @@ def _advance(times: NDArray[np.float64], chains: NDArray[np.float64], step: _Ste
 
 
 @dataclass(frozen=True, eq=False)
-class _Contracted:
-    """The course's kept points and chains: `chain_of` is the chain that each edge is part of."""
+class Contracted:
+    """The course's kept points and chains: `chain_of` is the chain that each edge is part of, `position`
+    each point's place in the order of its step."""
 
     size: int
-    steps: list[_Step]
+    steps: list[ContractedStep]
     chain_of: Int64
     chains: int
-    marks: Int64
+    position: Int64
 
-    def sums(self, lags: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(self, lags: Float64) -> Float64:
         """Return each chain's lag, a column for each scenario."""
         return np.stack([np.bincount(self.chain_of, column, self.chains) for column in lags.T], axis=1)
 
 
-def _contract(course: Course) -> _Contracted:
+def _contract(course: Course) -> Contracted:
     edges, points = course.edges, course.graph.points
     size = len(points)
     into = np.bincount(edges.target, minlength=size)
     out = np.bincount(edges.source[~edges.earlier], minlength=size)
     kept = (into != 1) | (out != 1)
     kept[edges.source[edges.earlier]] = True
-    kept[course.marks] = True
+    kept[course.marks.ravel()] = True
     # The edge into each contracted point's successor, and so on until one that ends at a kept point.
     out_edge = np.full(size, UNKNOWN)
     within = np.flatnonzero(~edges.earlier)
@@ -141,34 +150,32 @@ def _contract(course: Course) -> _Contracted:
     earlier[chain_of[begins_chain]] = edges.earlier[begins_chain]
     carried, place = np.unique(source[earlier], return_inverse=True)
     source[earlier] = size + place
-    steps = [
-        _contracted_step(course, step, kept, (source, edges.target[ends], chain_step))
-        for step, chain_step in ((step, edges.step[ends]) for step in range(len(course.steps)))
-    ]
-    steps = [_carried(step, carried, size) for step in steps]
-    return _Contracted(size + len(carried), steps, chain_of, len(ends), course.marks)
-
-
-def _contracted_step(course: Course, step: int, kept: Mask, chains: tuple[Int64, Int64, Int64]) -> _Step:
-    source, target, of_step = chains
-    points = course.graph.points
-    own = np.flatnonzero(of_step == step)
-    inside = course.edges.take((course.edges.step == step) & ~course.edges.earlier)
+    inside = edges.take(~edges.earlier)
     order = in_order(points.time_ns, inside.source, inside.target)
-    rank_of = np.empty(len(points), dtype=np.int64)
-    rank_of[order] = np.arange(len(order))
-    own = own[np.argsort(rank_of[target[own]], kind="stable")]
-    nodes, first = np.unique(rank_of[target[own]], return_index=True)
+    position = np.empty(size, dtype=np.int64)
+    position[order] = np.arange(size)
+    of_step = edges.step[ends]
+    steps = []
+    for step in range(len(course.steps)):
+        own = np.flatnonzero(of_step == step)
+        steps.append(_carried(_contracted_step(own, (source, edges.target[ends]), position, order), carried, size))
+    return Contracted(size + len(carried), steps, chain_of, len(ends), position)
+
+
+def _contracted_step(own: Int64, chains: tuple[Int64, Int64], position: Int64, order: Int64) -> ContractedStep:
+    source, target = chains
+    own = own[np.argsort(position[target[own]], kind="stable")]
+    nodes, first = np.unique(position[target[own]], return_index=True)
     pairs = list(zip(source[own].tolist(), own.tolist(), strict=True))
     bounds = [*first.tolist(), len(own)]
     into = [pairs[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
     nothing = np.zeros(0, dtype=np.int64)
-    return _Step(order[nodes].tolist(), into, nothing, nothing)
+    return ContractedStep(order[nodes].tolist(), into, nothing, nothing)
 
 
-def _carried(step: _Step, carried: Int64, size: int) -> _Step:
+def _carried(step: ContractedStep, carried: Int64, size: int) -> ContractedStep:
     used = np.array(sorted({source for into in step.into for source, _ in into if source >= size}), dtype=np.int64)
-    return _Step(step.nodes, step.into, used, carried[used - size])
+    return ContractedStep(step.nodes, step.into, used, carried[used - size])
 
 
 def course_of(graph: RunGraph, typical: Sequence[int]) -> Course | None:
@@ -192,7 +199,7 @@ def course_of(graph: RunGraph, typical: Sequence[int]) -> Course | None:
             parts.append(_course_edges(edges, across, across, place, earlier=True))
         else:
             parts.append(_like(graph, between, (template, before, step), place))
-    marks = _marks(graph, steps[0])
+    marks = np.stack([_marks(graph, step) for step in steps])
     return Course(graph, tuple(steps), CourseEdges.joined(parts), marks)
 
 

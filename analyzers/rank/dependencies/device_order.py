@@ -15,7 +15,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, values_at
 from analyzers.rank.columns import Attribution, OtherLine
 from analyzers.rank.dependencies.points import Activities, Calls, EdgeKind, Edges
-from analyzers.rank.idle import HostRows
+from analyzers.rank.idle import Phase
 from analyzers.run import RankTrace
 from analyzers.trace import Category, Events
 
@@ -34,15 +34,12 @@ LONG_LAUNCH = 3
 
 
 def activities_of(
-    trace: RankTrace, ran: HostRows, attributed: Attribution, rows: Int64, launched_by: Int64, calls: Calls
+    trace: RankTrace, attributed: Attribution, rows: Int64, launched_by: Int64, calls: Calls
 ) -> Activities:
     """Return what ran on devices, by start; `launched_by` is the place of each row's call, -1 for none."""
     events, timed = trace.events, trace.timed
     order = np.lexsort((rows, events.start_ns[rows]))
     rows, launched_by = rows[order], launched_by[order]
-    launch = values_at(calls.row, launched_by)
-    known = launch >= 0
-    around = ran.states.around(launch)
     line = dict(zip(attributed.rows.tolist(), attributed.line.tolist(), strict=True))
     packing = np.array([line.get(row) == OtherLine.PACKING for row in rows.tolist()], dtype=bool)
     has_light = trace.is_light & timed.on_device[rows]
@@ -55,12 +52,13 @@ def activities_of(
         light_start_ns=np.where(has_light, timed.start_ns[rows], UNKNOWN),
         light_ns=np.where(has_light, timed.dur_ns[rows], UNKNOWN),
         kind=events.kind[rows],
+        category=events.category[rows].astype(np.int64),
         name=events.name[rows].astype(np.int64),
         grid=events.grid[rows],
         nbytes=events.nbytes[rows],
         call=launched_by,
-        place=np.where(known, values_at(events.name.astype(np.int64), around), UNKNOWN),
-        phase=np.where(known, ran.phases.at(np.where(known, events.start_ns[launch], 0)), 4),
+        place=values_at(calls.place, launched_by),
+        phase=values_at(calls.phase, launched_by, Phase.NOT_KNOWN),
         packing=packing,
     )
 
@@ -135,7 +133,7 @@ class Device:
     @property
     def _is_copy_call(self) -> Mask:
         names = np.array(["Memcpy" in name for name in self.events.names], dtype=bool)
-        copies: Mask = names[self.events.name[self.calls.row]]
+        copies: Mask = names[self.calls.name]
         return copies
 
     @property
@@ -145,7 +143,7 @@ class Device:
         pageable = np.array(["Pageable" in name for name in names], dtype=bool)[self.ran.name]
         of_pageable = np.zeros(len(self.calls), dtype=bool)
         of_pageable[self.ran.call[pageable & (self.ran.call >= 0)]] = True
-        is_async = np.array(["Async" in name for name in names], dtype=bool)[self.events.name[self.calls.row]]
+        is_async = np.array(["Async" in name for name in names], dtype=bool)[self.calls.name]
         return self._is_copy_call & (of_pageable | ~is_async)
 
     def calls_edges(self) -> Edges:

@@ -46,7 +46,10 @@ def find_calls(ran: HostRows, device_rows: Int64) -> Found:
     place[rows] = place[outer]
     waits = np.zeros(len(kept), dtype=bool)
     waits[place[np.flatnonzero(ran.states.is_synchronizing)]] = True
-    calls = Calls(kept, events.thread[kept], events.start_ns[kept], events.end_ns[kept], waits)
+    name = events.name[kept].astype(np.int64)
+    begin_ns, end_ns = events.start_ns[kept], events.end_ns[kept]
+    place_name = values_at(events.name.astype(np.int64), ran.states.around(kept))
+    calls = Calls(kept, name, events.thread[kept], begin_ns, end_ns, waits, place_name, ran.phases.at(begin_ns))
     return Found(calls, values_at(place, launch))
 
 

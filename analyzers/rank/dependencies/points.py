@@ -118,6 +118,7 @@ class Activities(Columns):
     light_start_ns: Int64
     light_ns: Int64
     kind: NDArray[np.int8]
+    category: Int64
     name: Int64
     grid: Int64
     nbytes: Int64
@@ -129,13 +130,19 @@ class Activities(Columns):
 
 @dataclass(frozen=True, eq=False)
 class Calls(Columns):
-    """Calls of the runtime that launch or wait, by their beginning; `blocks`: it returns when the device is done."""
+    """Calls of the runtime that launch or wait, by their beginning; `blocks`: it returns when the device is done.
+
+    `place` is the name of the operator or range around it, -1 for none, `phase` a `Phase`.
+    """
 
     row: Int64
+    name: Int64
     thread: Int64
     begin_ns: Int64
     end_ns: Int64
     blocks: Mask
+    place: Int64
+    phase: Int64
 
 
 @dataclass(frozen=True, eq=False)

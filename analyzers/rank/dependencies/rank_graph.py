@@ -36,7 +36,7 @@ def rank_graph(trace: RankTrace, attributed: Attribution, ran: HostRows) -> Rank
     if trace.is_cpu_run or not (found.launched_by >= 0).any():
         return None
     calls = found.calls
-    activities = activities_of(trace, ran, attributed, rows, found.launched_by, calls)
+    activities = activities_of(trace, attributed, rows, found.launched_by, calls)
     device = Device(events, calls, activities)
     steps, cut_ns, first_start_ns, cycle = _cuts(trace, activities, calls)
     points = _points(calls, activities, cut_ns, first_start_ns)

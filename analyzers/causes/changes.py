@@ -1,0 +1,234 @@
+"""`Lags`: what the edges of a run take, in several variants side by side, and what scenarios change in them.
+
+A scenario is a function from lags to lags. A variant is a way to reckon what is not known for certain: unknown
+remainders kept or released, hosts at the lower or upper ends of their controls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzers.arrays import UNKNOWN, Float64, Int64, Mask, values_at
+from analyzers.causes.calibrated import Calibrated
+from analyzers.causes.joining import RunGraph
+from analyzers.causes.likes import Likes, likes
+from analyzers.causes.pace import DROPPED
+from analyzers.rank import Cause, EdgeKind, Phase, PointKind, RankGraph, Stretches
+from analyzers.trace import Category, Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of each of a run's edges; names are numbers that all ranks share."""
+
+    graph: RunGraph
+    names: tuple[str, ...]
+
+    @cached_property
+    def activity(self) -> Int64:
+        """Return for each edge of how long something runs its place among all ranks' activities, -1 for others."""
+        graph = self.graph
+        first = np.cumsum([0, *(len(part.activities) for part in graph.parts)])
+        own = graph.activity[graph.edges.source]
+        runs = (graph.edges.kind == EdgeKind.RUN) & (own >= 0)
+        return np.where(runs, own + first[graph.rank[graph.edges.source]], UNKNOWN)
+
+    def of_activities(self, column: str) -> Int64:
+        """Return a column over all ranks' activities."""
+        return np.concatenate([getattr(part.activities, column).astype(np.int64) for part in self.graph.parts])
+
+    def of_calls(self, column: str) -> Int64:
+        """Return a column over all ranks' calls."""
+        return np.concatenate([getattr(part.calls, column).astype(np.int64) for part in self.graph.parts])
+
+    @cached_property
+    def kind(self) -> Int64:
+        """Return the kind of what runs on each edge, HOST for edges of nothing that runs."""
+        return values_at(self.of_activities("kind"), self.activity, Kind.HOST)
+
+    @cached_property
+    def step(self) -> Int64:
+        """Return the step of each edge: its target's."""
+        return self.graph.points.step[self.graph.edges.target]
+
+    @cached_property
+    def call(self) -> Int64:
+        """Return for each edge that ends at a call its place among all ranks' calls, -1 for others."""
+        graph = self.graph
+        first = np.cumsum([0, *(len(part.calls) for part in graph.parts)])
+        target = graph.edges.target
+        is_call = np.isin(graph.points.kind[target], (PointKind.BEGIN, PointKind.END))
+        rank = np.maximum(graph.rank[target], 0)
+        return np.where(is_call, (target - graph.first_point[rank]) // 2 + first[rank], UNKNOWN)
+
+    @cached_property
+    def call_name(self) -> list[str]:
+        """Return the name of each call of all ranks."""
+        return [part.names[code] for part in self.graph.parts for code in part.calls.name.tolist()]
+
+    @cached_property
+    def name(self) -> Int64:
+        """Return the name of what runs on each edge, or of the call that it ends at, -1 for neither."""
+        runs = values_at(self._codes("activities"), self.activity)
+        return np.where(runs >= 0, runs, values_at(self._codes("calls"), self.call))
+
+    @cached_property
+    def stretches(self) -> Stretches:
+        """Return what threads were in on the run's edges, by edge."""
+        first, parts = 0, []
+        for part in self.graph.parts:
+            own = part.stretches
+            place = np.where(own.place >= 0, self._shared(part)[own.place], UNKNOWN)
+            parts.append(replace(own, edge=own.edge + first, place=place))
+            first += len(part.edges)
+        joined = Stretches.joined(parts)
+        of_run = np.full(first, UNKNOWN)
+        known = self.graph.origin >= 0
+        of_run[self.graph.origin[known]] = np.flatnonzero(known)
+        joined = replace(joined, edge=of_run[joined.edge])
+        return joined.take(np.argsort(joined.edge, kind="stable"))
+
+    @cached_property
+    def phase(self) -> Int64:
+        """Return the phase of each edge's target; not known of what joins ranks."""
+        return self._of_target("phase", int(Phase.NOT_KNOWN))
+
+    @cached_property
+    def place(self) -> Int64:
+        """Return the operator or range around each edge's target, -1 for none."""
+        return self._of_target("place", UNKNOWN)
+
+    def _of_target(self, column: str, otherwise: int) -> Int64:
+        """Return a column of activities or calls for the target of each edge."""
+        values = []
+        for part in self.graph.parts:
+            for of in (part.calls, part.activities):
+                own = getattr(of, column)
+                if column == "place":
+                    own = np.where(own >= 0, self._shared(part)[own], UNKNOWN)
+                values.append(np.repeat(own, 2))
+        values.append(np.full(len(self.graph.meetings), otherwise))
+        return np.concatenate(values)[self.graph.edges.target]
+
+    def _shared(self, part: RankGraph) -> Int64:
+        """Return the number that all ranks share of each of a rank's names."""
+        number = self._numbers
+        return np.array([number[name] for name in part.names], dtype=np.int64)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: code for code, name in enumerate(self.names)}
+
+    def _codes(self, of: str) -> Int64:
+        """Return names of all ranks' activities or calls as numbers that all ranks share."""
+        return np.concatenate([self._shared(part)[getattr(part, of).name] for part in self.graph.parts])
+
+    @cached_property
+    def covered_by(self) -> Float64:
+        """Return what of each edge a host's thread was in each state, ns as recorded: a column for each cause."""
+        stretches, edges = self.stretches, len(self.graph.edges)
+        width = max(Cause) + 1
+        counted = np.bincount(stretches.edge * width + stretches.cause, stretches.ns, edges * width)
+        return counted.reshape(edges, width)
+
+    def covered_ns(self, cause: Cause) -> Float64:
+        """Return what of each edge a host's thread was in one state, ns as recorded."""
+        covered: Float64 = self.covered_by[:, cause]
+        return covered
+
+
+def facts_of(graph: RunGraph) -> Facts:
+    """Return what is known of a run's edges."""
+    return Facts(graph, tuple(dict.fromkeys(name for part in graph.parts for name in part.names)))
+
+
+@dataclass(frozen=True, eq=False)
+class Lags:
+    """What each of the run's edges takes, ns, a column for each variant."""
+
+    calibrated: Calibrated
+    facts: Facts
+    ns: NDArray[np.float64]
+
+    @property
+    def graph(self) -> RunGraph:
+        """Return the run's graph."""
+        return self.calibrated.course.graph
+
+    def paces(self, *changed: Lags) -> NDArray[np.float64]:
+        """Return the step of each of several changes, a row each, in every variant."""
+        return self.step_lengths(*changed).mean(axis=0)
+
+    def step_lengths(self, *changed: Lags) -> NDArray[np.float64]:
+        """Return how long each typical step takes: by step, change and variant."""
+        course = self.calibrated.course
+        columns = np.concatenate([lags.ns[course.edges.edge] for lags in changed], axis=1)
+        return course.step_lengths(columns).reshape(len(course.steps), len(changed), -1)
+
+    @cached_property
+    def host_shares(self) -> Float64:
+        """Return what is left of dense time on each edge, a column for each variant."""
+        return self.calibrated.host_shares()
+
+    @property
+    def kept(self) -> Float64:
+        """Return the share of unknown remainders that each variant keeps."""
+        return np.array([variant.kept for variant in self.calibrated.variants])
+
+    def at(self, edges: Int64 | Mask, ns: NDArray[np.float64] | float) -> Lags:
+        """Return the same with some edges changed."""
+        changed = self.ns.copy()
+        changed[edges] = ns
+        return replace(self, ns=changed)
+
+    def without(self, edges: Int64 | Mask) -> Lags:
+        """Return the same without some dependencies."""
+        return self.at(edges, DROPPED)
+
+    # What is alike on several ranks.
+
+    @cached_property
+    def in_course(self) -> Mask:
+        """Whether edges are part of the course."""
+        used = np.zeros(len(self.graph.edges), dtype=bool)
+        used[self.calibrated.course.edges.edge] = True
+        return used
+
+    def _likes(self, chosen: Mask) -> Likes:
+        facts, graph = self.facts, self.graph
+        rows = np.flatnonzero(chosen & self.in_course)
+        # What two steps share belongs to the one that it ends in.
+        step = np.searchsorted(np.array(sorted(self.calibrated.course.steps)), facts.step[rows])
+        name = facts.name[rows] * (max(EdgeKind) + 1) + graph.edges.kind[rows]
+        return likes(rows, name, graph.edge_rank[rows], step, graph.points.time_ns[graph.edges.target[rows]])
+
+    @cached_property
+    def kernels(self) -> Likes:
+        """Return the edges of kernels that compute."""
+        return self._likes(self.facts.kind == Kind.COMPUTE)
+
+    @cached_property
+    def transfers(self) -> tuple[Int64, Int64]:
+        """Return the edges of transfers, and a number that those of one kind, size and group share."""
+        graph = self.graph
+        rows = np.flatnonzero((graph.edges.kind == EdgeKind.TRANSFER) & self.in_course)
+        return rows, graph.like_instance[graph.instance[rows]]
+
+    @cached_property
+    def host_time(self) -> Likes:
+        """Return the edges of hosts' own time."""
+        return self._likes(np.isin(self.graph.edges.kind, (EdgeKind.STRETCH, EdgeKind.CALL)))
+
+
+def is_memcpy(lags: Lags) -> Mask:
+    """Whether edges are how long a copy takes."""
+    return values_at(lags.facts.of_activities("category"), lags.facts.activity) == Category.MEMCPY
+
+
+def lags_of_run(calibrated: Calibrated) -> Lags:
+    """Return what a run's edges take as it is."""
+    return Lags(calibrated, facts_of(calibrated.course.graph), calibrated.lags)

@@ -1,0 +1,200 @@
+"""What a change would bring: scenarios, each a function from lags to lags.
+
+    T    |host|....|kernels|..wait..|        pace of the lags as they are
+    T'   |host|....|kernels|..|              pace of the lags that a scenario changes; T - T' is its gain
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzers.arrays import Mask, UNKNOWN, values_at
+from analyzers.causes.changes import Lags, is_memcpy
+from analyzers.rank import Cause, EdgeKind
+from analyzers.trace import Kind
+
+# What pinned copies reach where the run has none of a megabyte or more (52 to 55 measured over PCIe 5).
+PINNED_GBPS = 50.0
+LARGE_COPY = 1_000_000
+# The call of a copy that does not block.
+COPY_CALL_NS = 10_000
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A change of a run: its kind, the place it is at, and what it makes of the lags."""
+
+    kind: str
+    at: str
+    change: Callable[[Lags], Lags]
+
+
+def scenarios(lags: Lags) -> Iterator[Scenario]:
+    """Yield the scenarios that a run of these ranks can have."""
+    ranks = lags.graph.ranks
+    for place, rank in enumerate(ranks if len(ranks) > 1 else ()):
+        for what, change in RANKS.items():
+            yield Scenario("straggler", f"rank {rank}: {what}", _at_rank(change, place))
+    if len(ranks) > 1:
+        yield Scenario("alike", "all ranks", all_alike)
+    yield Scenario("input", "DataLoader", without_input)
+    yield Scenario("synchronize", "synchronizing calls", without_synchronizing)
+    yield Scenario("copies", "pageable copies", copies_pinned)
+
+
+def _at_rank(change: Callable[[Lags, int], Lags], place: int) -> Callable[[Lags], Lags]:
+    return lambda lags: change(lags, place)
+
+
+def compute_as_others(lags: Lags, place: int) -> Lags:
+    """Return the lags with a rank's kernels as long as the others'; its unknown remainders shrink to the others' sum."""
+    changed = lags.ns.copy()
+    graph = lags.graph
+    for variant in range(lags.ns.shape[1]):
+        edges, ns = lags.kernels.as_others(lags.ns[:, variant], place)
+        changed[edges, variant] = ns
+    unknown = np.flatnonzero((graph.edges.unknown_ns > 0) & lags.in_course)
+    if len(unknown):
+        sums = np.bincount(graph.edge_rank[unknown], graph.edges.unknown_ns[unknown], len(graph.ranks))
+        others = float(np.median(np.delete(sums, place)))
+        share = min(others / sums[place], 1.0) if sums[place] else 1.0
+        own = unknown[graph.edge_rank[unknown] == place]
+        changed[own] -= graph.edges.unknown_ns[own][:, None] * lags.kept * (1 - share)
+    return Lags(lags.calibrated, lags.facts, changed)
+
+
+def host_as_others(lags: Lags, place: int) -> Lags:
+    """Return the lags with a rank's host as fast as the others'; what it fetches of input stays."""
+    changed = lags.ns.copy()
+    inputs = _input_ns(lags)
+    for variant in range(lags.ns.shape[1]):
+        own = lags.ns[:, variant] - inputs[:, variant]
+        edges, ns = lags.host_time.as_others(own, place)
+        changed[edges, variant] = ns + inputs[edges, variant]
+    return Lags(lags.calibrated, lags.facts, changed)
+
+
+def input_as_others(lags: Lags, place: int) -> Lags:
+    """Return the lags with a rank's input as fast as the others': covered time by others' over own sum."""
+    inputs, rank = _input_ns(lags), lags.graph.edge_rank
+    used = lags.in_course
+    sums = np.stack([inputs[used & (rank == other)].sum(axis=0) for other in range(len(lags.graph.ranks))])
+    others = np.median(np.delete(sums, place, axis=0), axis=0)
+    share = np.where(sums[place] > others, others / np.maximum(sums[place], 1), 1.0)
+    own = np.flatnonzero((rank == place) & (inputs[:, 0] > 0))
+    return lags.at(own, lags.ns[own] - inputs[own] * (1 - share))
+
+
+RANKS: dict[str, Callable[[Lags, int], Lags]] = {
+    "compute": compute_as_others,
+    "host": host_as_others,
+    "input": input_as_others,
+}
+
+
+def _input_ns(lags: Lags) -> np.ndarray:
+    """Return what of each edge is fetching input, at the lags' own scale."""
+    recorded = lags.graph.edges.lag_ns
+    covered = lags.facts.covered_ns(Cause.INPUT)
+    share = np.divide(covered, recorded, out=np.zeros(len(recorded)), where=recorded > 0)
+    return lags.ns * np.clip(share, 0, 1)[:, None]
+
+
+def without_input(lags: Lags) -> Lags:
+    """Return the lags without what the DataLoader takes; the rest of its stretch is scaled as a shorter one."""
+    covered = lags.facts.covered_ns(Cause.INPUT)
+    rows = np.flatnonzero(covered > 0)
+    rest = lags.graph.edges.lag_ns[rows] - covered[rows]
+    return lags.at(rows, np.maximum(rest, 0)[:, None] * lags.host_shares[rows])
+
+
+def all_alike(lags: Lags) -> Lags:
+    """Return the lags with kernels at the mean of ranks and steps, and transfers at the median of their like."""
+    changed = lags.ns.copy()
+    likes = lags.kernels
+    # Of all steps: the key without the step.
+    key = likes.in_any_step
+    count = np.maximum(np.bincount(key), 1)
+    for variant in range(lags.ns.shape[1]):
+        changed[likes.edge, variant] = (np.bincount(key, lags.ns[likes.edge, variant]) / count)[key]
+    return _transfers_at_median(Lags(lags.calibrated, lags.facts, changed))
+
+
+def _transfers_at_median(lags: Lags) -> Lags:
+    rows, key = lags.transfers
+    changed = lags.ns.copy()
+    for variant in range(lags.ns.shape[1]):
+        order = np.lexsort((lags.ns[rows, variant], key))
+        ordered = rows[order]
+        first = np.searchsorted(key[order], key)
+        past = np.searchsorted(key[order], key, side="right")
+        values = lags.ns[ordered, variant]
+        changed[rows, variant] = (values[(first + past - 1) // 2] + values[(first + past) // 2]) / 2
+    return Lags(lags.calibrated, lags.facts, changed)
+
+
+def without_synchronizing(lags: Lags) -> Lags:
+    """Return the lags without waits of stream and event synchronizations, and of pageable copies to the host.
+
+    A synchronization of the whole device stays, as does one behind a copy to the device.
+    """
+    names = lags.facts.call_name
+    call = lags.facts.call
+    waits = np.array(["Stream" in name or "Event" in name for name in names], dtype=bool)
+    to_host = _copies(lags, "DtoH")
+    after_copy = _behind_copies(lags, _copies(lags, "HtoD"))
+    chosen = (waits & ~after_copy) | to_host
+    blocks = (lags.graph.edges.kind == EdgeKind.BLOCK) & (call >= 0) & chosen[call]
+    return lags.without(blocks)
+
+
+def copies_pinned(lags: Lags) -> Lags:
+    """Return the lags with pageable copies as pinned ones: no waiting, launched as any other, at the pinned rate."""
+    copies = _copies(lags, "Pageable")
+    behind = _behind_copies(lags, copies)
+    facts, graph = lags.facts, lags.graph
+    call = facts.call
+    blocks = (graph.edges.kind == EdgeKind.BLOCK) & (call >= 0) & (copies | behind)[call]
+    changed = lags.without(blocks)
+    calls = (graph.edges.kind == EdgeKind.CALL) & (call >= 0) & copies[call]
+    changed = changed.at(calls, np.minimum(COPY_CALL_NS * lags.host_shares[calls], lags.ns[calls]))
+    runs = is_memcpy(lags) & _named(lags, "Pageable")
+    nbytes = values_at(facts.of_activities("nbytes"), facts.activity)
+    pinned = nbytes[runs] / _pinned_gbps(lags, nbytes)
+    return changed.at(runs, np.minimum(pinned[:, None], lags.ns[runs]))
+
+
+def _pinned_gbps(lags: Lags, nbytes: np.ndarray) -> float:
+    large = is_memcpy(lags) & _named(lags, "Pinned") & (nbytes >= LARGE_COPY)
+    ns = lags.ns[large].sum()
+    return float(nbytes[large].sum() * lags.ns.shape[1] / ns) if ns > 0 else PINNED_GBPS
+
+
+def _named(lags: Lags, part: str) -> Mask:
+    """Whether names of what runs on edges hold a text."""
+    has = np.array([part in name for name in lags.facts.names], dtype=bool)
+    named: Mask = (lags.facts.activity >= 0) & has[lags.facts.name]
+    return named
+
+
+def _copies(lags: Lags, part: str) -> Mask:
+    """Return which calls launched a pageable copy in whose name a text is."""
+    facts, graph = lags.facts, lags.graph
+    first_call = np.cumsum([0, *(len(rank.calls) for rank in graph.parts)])
+    chosen = np.zeros(int(first_call[-1]), dtype=bool)
+    for place, rank in enumerate(graph.parts):
+        has = np.array([part in name and "Pageable" in name for name in rank.names], dtype=bool)
+        calls = rank.activities.call[has[rank.activities.name] & (rank.activities.call >= 0)]
+        chosen[calls + first_call[place]] = True
+    return chosen
+
+
+def _behind_copies(lags: Lags, copies: Mask) -> Mask:
+    """Return which synchronizing calls stand right behind such a copy on its thread."""
+    thread = lags.facts.of_calls("thread")
+    synchronizes = np.array(["StreamSynchronize" in name for name in lags.facts.call_name], dtype=bool)
+    before = np.r_[False, copies[:-1] & (thread[:-1] == thread[1:])]
+    return synchronizes & before
