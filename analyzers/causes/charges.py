@@ -113,13 +113,20 @@ def _in_steps(course: Course, lags: Float64) -> _Path:
     at_marks: list[Float64] = []
     for visit, times in course.replay(lags[:, None]):
         history.append(times[:, 0].copy())
-        at_marks.append(times[course.marks[visit.place], 0])
-    steps = len(course.steps)
-    longest = int((at_marks[-1] - at_marks[-1 - steps]).argmax())
-    begin_ns, node = at_marks[-1 - steps][longest], int(course.marks[0, longest])
+        at_marks.append(times[course.marks[visit.place], 0] if len(course.marks) else times[:0, 0])
+    node, begin_ns = _ends(course, history, at_marks)
     chains = contracted.sums(lags[:, None])[:, 0]
     walked = list(_walk(course, history, chains, node, begin_ns))
     return _expanded(course, lags, walked, begin_ns)
+
+
+def _ends(course: Course, history: list[Float64], at_marks: list[Float64]) -> tuple[int, float]:
+    """Return the point that the walk begins at, and the instant that it ends at: one round earlier, or the source."""
+    if not len(course.marks):
+        return int(history[-1].argmax()), float(course.begun_ns.min())
+    before = at_marks[-1 - len(course.steps)]
+    longest = int((at_marks[-1] - before).argmax())
+    return int(course.marks[0, longest]), float(before[longest])
 
 
 def _walk(

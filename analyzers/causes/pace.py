@@ -58,6 +58,7 @@ class Course:
     steps: tuple[int, ...]
     edges: CourseEdges
     marks: Int64
+    begun_ns: Float64
 
     @cached_property
     def contracted(self) -> Contracted:
@@ -70,6 +71,9 @@ class Course:
 
     def step_lengths(self, lags: Float64) -> Float64:
         """Return how long each typical step takes (a row each) in each scenario, on the rank that takes longest."""
+        if not len(self.marks):
+            ((_, times),) = self.replay(lags)
+            return (times.max(axis=0) - self.begun_ns.min())[None]
         at_marks = np.stack([times[self.marks[visit.place]] for visit, times in self.replay(lags)])
         steps = len(self.steps)
         lengths = np.diff(at_marks[steps * SETTLING :], axis=0)
@@ -83,7 +87,9 @@ class Course:
         contracted = self.contracted
         chains = contracted.sums(lags)
         times = np.zeros((contracted.size, lags.shape[1]))
-        for number in range((SETTLING + MEASURED) * len(self.steps) + 1):
+        times[: len(self.begun_ns)] = self.begun_ns[:, None]
+        visits = (SETTLING + MEASURED) * len(self.steps) + 1 if len(self.marks) else 1
+        for number in range(visits):
             step = contracted.steps[number % len(self.steps)]
             times[step.carried_to] = times[step.carried_from]
             _advance(times, chains, step)
@@ -178,34 +184,45 @@ def _carried(step: ContractedStep, carried: Int64, size: int) -> ContractedStep:
     return ContractedStep(step.nodes, step.into, used, carried[used - size])
 
 
-def course_of(graph: RunGraph, typical: Sequence[int]) -> Course | None:
-    """Return the course of a run's typical steps; None where no two profiled steps follow one another."""
+def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:
+    """Return the course of a run's typical steps; where no two profiled steps follow one another, of one alone."""
     points, edges = graph.points, graph.edges
-    present = np.unique(points.step)
+    present = set(np.unique(points.step).tolist())
     steps = [step for step in typical if step in present]
-    template = next((step for step in steps if step + 1 in present and step in present), None)
-    if template is None or not steps:
-        return None
-    between = np.flatnonzero(
-        (points.step[edges.source] == template) & (points.step[edges.target] == template + 1)
-    )
+    template = next((step for step in steps if step + 1 in present), None)
+    if template is None:
+        return _single(graph, steps[:1])
+    between = np.flatnonzero((points.step[edges.source] == template) & (points.step[edges.target] == template + 1))
     parts = []
     for place, step in enumerate(steps):
         inside = np.flatnonzero((points.step[edges.source] == step) & (points.step[edges.target] == step))
-        parts.append(_course_edges(edges, inside, inside, place, earlier=False))
+        parts.append(_course_edges(graph, inside, place, earlier=False))
         before = steps[place - 1]
         if before + 1 == step:
             across = np.flatnonzero((points.step[edges.source] == before) & (points.step[edges.target] == step))
-            parts.append(_course_edges(edges, across, across, place, earlier=True))
+            parts.append(_course_edges(graph, across, place, earlier=True))
         else:
             parts.append(_like(graph, between, (template, before, step), place))
     marks = np.stack([_marks(graph, step) for step in steps])
-    return Course(graph, tuple(steps), CourseEdges.joined(parts), marks)
+    return Course(graph, tuple(steps), CourseEdges.joined(parts), marks, np.zeros(len(points)))
 
 
-def _course_edges(edges, rows, like, place: int, *, earlier: bool) -> CourseEdges:
+def _single(graph: RunGraph, steps: Sequence[int]) -> Course:
+    """Return one step alone, or all there is where none is marked."""
+    points, edges = graph.points, graph.edges
+    inside = points.step == steps[0] if steps else np.ones(len(points), dtype=bool)
+    rows = np.flatnonzero(inside[edges.source] & inside[edges.target])
+    begun = np.where(inside, points.time_ns - points.time_ns[inside].min(), 0).astype(np.float64)
+    # What waits for something comes when that lets it.
+    begun[edges.target[rows]] = 0
+    course_edges = _course_edges(graph, rows, 0, earlier=False)
+    return Course(graph, tuple(steps[:1]) or (0,), course_edges, np.zeros((0, len(graph.ranks)), dtype=np.int64), begun)
+
+
+def _course_edges(graph: RunGraph, rows: Int64, place: int, *, earlier: bool) -> CourseEdges:
+    edges = graph.edges
     return CourseEdges(
-        like, edges.source[rows], edges.target[rows], np.full(len(rows), earlier), np.full(len(rows), place)
+        rows, edges.source[rows], edges.target[rows], np.full(len(rows), earlier), np.full(len(rows), place)
     )
 
 
