@@ -23,9 +23,11 @@ from analyzers.statistics import median_interval, odd_steps
 
 # A replay answers to hosts where halving all of their time shortens it by more than a twentieth.
 ANSWERS = 0.05
-# Common factors of hosts: the farthest, and how many are tried at once, so many times.
-LEAST_FACTOR, MOST_FACTOR = 0.1, 2.5
-TRIED, REFINED = 9, 3
+# The least and the largest common factor of hosts, and those that are tried around a guess.
+LEAST_FACTOR, MOST_FACTOR = 0.05, 3.0
+NEARBY = np.array([0.75, 0.88, 0.95, 0.98, 1.0, 1.02, 1.05, 1.12, 1.25])
+# Shares of unknown remainders that are tried.
+TRIED = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,21 +79,25 @@ def lags_of(hosts: Hosts, variant: Variant) -> Float64:
 def calibrate(course: Course, controls: Controls) -> Calibrated:
     """Bring a course to the step that people train: docs/measuring.md, Charges."""
     hosts, unprofiled_ns = hosts_of(course), controls.step_ns(UNPROFILED)
-    shares = shares_of(hosts, controls.host_step_ns())
-    released_ns, kept_ns = _paces(hosts, [Variant(0, shares), Variant(1, shares)])
-    kept = 0.0
-    if unprofiled_ns is not None and released_ns < unprofiled_ns < kept_ns:
-        kept = _kept_share(hosts, shares, unprofiled_ns)
-    (controlled_ns,) = _paces(hosts, [Variant(kept, shares)])
-    factors = {
-        name: _common_factor(hosts, Variant(kept, of), unprofiled_ns)
-        for name, of in (("", shares), *_ends(hosts, controls))
-    }
-    factor = factors.pop("")
-    likeliest = Variant(kept, shares.times(factor))
-    others = [Variant(kept, of.times(factors[name])) for name, of in _ends(hosts, controls)]
-    variants = (likeliest, replace(likeliest, kept=0.0), replace(likeliest, kept=1.0), *others)
-    return Calibrated(course, hosts, variants, controlled_ns, factor, unprofiled_ns)
+    likeliest, *ends = [shares_of(hosts, host_ns) for host_ns in _host_times(controls)]
+    all_shares = (likeliest, *ends)
+    asked = [Variant(0, shares.times(factor)) for factor in (1.0, 0.5) for shares in all_shares]
+    kept_ns, *paces = _paces(hosts, [Variant(1, likeliest), *asked])
+    as_is, halved = paces[: len(all_shares)], paces[len(all_shares) :]
+    answers = [half < whole * (1 - ANSWERS) for whole, half in zip(as_is, halved, strict=True)]
+    kept, controlled_ns = 0.0, paces[0]
+    if unprofiled_ns is not None and paces[0] < unprofiled_ns < kept_ns:
+        kept, controlled_ns = _kept_share(hosts, likeliest, unprofiled_ns), unprofiled_ns
+    variants = [Variant(kept, shares) for shares in all_shares]
+    factors = [1.0] * len(variants)
+    if unprofiled_ns is not None and any(answers):
+        solved = _common_factors(hosts, variants, list(zip(as_is, halved, strict=True)), unprofiled_ns)
+        factors = [factor if matters else 1.0 for factor, matters in zip(solved, answers, strict=True)]
+    first, *others = [
+        replace(variant, hosts=variant.hosts.times(factor)) for variant, factor in zip(variants, factors, strict=True)
+    ]
+    either = (replace(first, kept=0.0), replace(first, kept=1.0))
+    return Calibrated(course, hosts, (first, *either, *others), controlled_ns, factors[0], unprofiled_ns)
 
 
 def _paces(hosts: Hosts, variants: Sequence[Variant]) -> list[float]:
@@ -101,21 +107,13 @@ def _paces(hosts: Hosts, variants: Sequence[Variant]) -> list[float]:
     return paces
 
 
-def _ends(hosts: Hosts, controls: Controls) -> list[tuple[str, Shares]]:
-    """Return what is left of hosts at the lower and at the upper ends of their controls."""
-    limits = {rank: limits for rank, ns in controls.host_samples_ns().items() if (limits := _limits(ns)) is not None}
-    if not limits:
-        return []
-    ends: list[tuple[str, Mapping[RankNumber, float]]] = [
-        ("low", {rank: low for rank, (low, _) in limits.items()}),
-        ("high", {rank: high for rank, (_, high) in limits.items()}),
-    ]
-    return [(name, shares_of(hosts, host_ns)) for name, host_ns in ends]
-
-
-def _limits(samples_ns: Sequence[int]) -> tuple[float, float] | None:
-    ns = np.array(samples_ns, dtype=np.float64)
-    return median_interval([ns[~odd_steps(ns)]])
+def _host_times(controls: Controls) -> list[Mapping[RankNumber, float]]:
+    """Return what a step takes each rank's host: as is likeliest, and at the ends of what that lies between."""
+    samples = {rank: np.array(ns, dtype=np.float64) for rank, ns in controls.host_samples_ns().items()}
+    limits = {rank: median_interval([ns[~odd_steps(ns)]]) for rank, ns in samples.items()}
+    known = {rank: between for rank, between in limits.items() if between is not None}
+    ends = [{rank: between[end] for rank, between in known.items()} for end in (0, 1)] if known else []
+    return [controls.host_step_ns(), *ends]
 
 
 def _kept_share(hosts: Hosts, shares: Shares, step_ns: float) -> float:
@@ -124,17 +122,35 @@ def _kept_share(hosts: Hosts, shares: Shares, step_ns: float) -> float:
     return float(np.interp(step_ns, _paces(hosts, [Variant(float(kept), shares) for kept in tried]), tried))
 
 
-def _common_factor(hosts: Hosts, variant: Variant, step_ns: float | None) -> float:
-    """Return the factor of all hosts with which the replayed step is the one asked for; 1 where hosts do not matter."""
-    (as_is, halved) = _paces(hosts, [variant, replace(variant, hosts=variant.hosts.times(0.5))])
-    if step_ns is None or halved >= as_is * (1 - ANSWERS):
-        return 1.0
-    low, high = LEAST_FACTOR, MOST_FACTOR
-    for _ in range(REFINED):
-        factors = np.linspace(low, high, TRIED)
-        tried = [replace(variant, hosts=variant.hosts.times(float(factor))) for factor in factors]
-        paces = np.maximum.accumulate(_paces(hosts, tried))
-        at = int(np.clip(np.searchsorted(paces, step_ns), 1, TRIED - 1))
-        low, high = float(factors[at - 1]), float(factors[at])
-    steps = paces[at - 1 : at + 1]
-    return float(np.interp(step_ns, steps, [low, high]))
+def _common_factors(
+    hosts: Hosts, variants: Sequence[Variant], paces: Sequence[tuple[float, float]], step_ns: float
+) -> list[float]:
+    """Return for each variant the factor of all hosts with which the replayed step is the one asked for.
+
+    `paces` are the steps at factors 1 and 1/2. The step is piecewise linear in the factor and convex: what lies between
+    two factors that are near each other is known.
+    """
+    guesses = [1 - (whole - step_ns) / (2 * max(whole - half, 1.0)) for whole, half in paces]
+    near = [np.clip(guess, LEAST_FACTOR, MOST_FACTOR) * NEARBY for guess in guesses]
+    found = _solved(hosts, variants, near, step_ns)
+    if None in found:
+        widely = _solved(hosts, variants, [np.geomspace(LEAST_FACTOR, MOST_FACTOR, len(NEARBY))] * len(variants), step_ns)
+        near = [(factor or MOST_FACTOR) * NEARBY for factor in widely]
+        found = _solved(hosts, variants, near, step_ns)
+    return [LEAST_FACTOR if factor is None else factor for factor in found]
+
+
+def _solved(
+    hosts: Hosts, variants: Sequence[Variant], factors: Sequence[Float64], step_ns: float
+) -> list[float | None]:
+    """Return for each variant the factor, between those tried, with which the step comes out; None for none."""
+    asked = [
+        replace(of, hosts=of.hosts.times(float(factor)))
+        for of, tried in zip(variants, factors, strict=True)
+        for factor in tried
+    ]
+    paces = np.maximum.accumulate(np.array(_paces(hosts, asked)).reshape(len(variants), -1), axis=1)
+    return [
+        float(np.interp(step_ns, of, tried)) if of[0] <= step_ns <= of[-1] else None
+        for of, tried in zip(paces, factors, strict=True)
+    ]

@@ -15,7 +15,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, values_at
 from analyzers.causes.calibrated import Calibrated, lags_of
 from analyzers.causes.changes import Facts
-from analyzers.causes.pace import Course
+from analyzers.causes.pace import ContractedStep, Course
 from analyzers.rank import Cause, EdgeKind, Phase
 from analyzers.trace import Kind
 
@@ -134,17 +134,26 @@ def _walk(
 ) -> Iterator[tuple[int, float]]:
     """Yield the chains that bind, from a point of the last visit back, and when each one's target is."""
     contracted, visit = course.contracted, len(history) - 1
-    into = [dict(zip(step.nodes, step.into, strict=True)) for step in contracted.steps]
-    sources = [dict(zip(step.carried_to.tolist(), step.carried_from.tolist(), strict=True)) for step in contracted.steps]
+    into = [_into(step) for step in contracted.steps]
+    carried = [dict(zip(step.carried_to.tolist(), step.carried_from.tolist(), strict=True)) for step in contracted.steps]
     while visit >= 0 and history[visit][node] > begin_ns:
         place, times = visit % len(course.steps), history[visit]
         if node not in into[place]:
             return
         source, chain = max(into[place][node], key=lambda pair: times[pair[0]] + chains[pair[1]])
         yield chain, float(times[node])
-        if source in sources[place]:
-            source, visit = sources[place][source], visit - 1
+        if source in carried[place]:
+            source, visit = carried[place][source], visit - 1
         node = source
+
+
+def _into(step: ContractedStep) -> dict[int, list[tuple[int, int]]]:
+    """Return the sources and chains of each point."""
+    into: dict[int, list[tuple[int, int]]] = {}
+    for node, source, chain, other, other_chain in step.into:
+        pairs = into.setdefault(node, [])
+        pairs += [(of, by) for of, by in ((source, chain), (other, other_chain)) if of not in (node, UNKNOWN)]
+    return into
 
 
 def _expanded(course: Course, lags: Float64, walked: list[tuple[int, float]], begin_ns: float) -> _Path:

@@ -24,8 +24,8 @@ from analyzers.rank import PointKind
 
 # What no lag reaches: an edge that is dropped.
 DROPPED = -(2.0**52)
-# Rounds of all typical steps: the first settles, the others are measured.
-SETTLING, MEASURED = 1, 2
+# So many steps, at least, let the replay settle, and as many are measured: whole rounds of all typical steps.
+SETTLING = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +41,13 @@ class CourseEdges(Columns):
 
 @dataclass(frozen=True, eq=False)
 class ContractedStep:
-    """One step of the course, contracted: nodes in order, and the chains (places among all) into each."""
+    """One step of the course, contracted: what comes into each node, in order.
 
-    nodes: list[int]
-    into: list[list[tuple[int, int]]]
+    An entry is a node, a source and its chain, another source and its chain (-1: none). A node with three chains or
+    more has several entries, in all but the first of which it is a source itself, by the chain that takes no time.
+    """
+
+    into: list[tuple[int, int, int, int, int]]
     carried_to: Int64
     carried_from: Int64
 
@@ -65,6 +68,11 @@ class Course:
         """Return the course without points that have one edge in and one out."""
         return _contract(self)
 
+    @property
+    def settling(self) -> int:
+        """Return how many rounds let the replay settle; as many are measured."""
+        return -(-SETTLING // len(self.steps))
+
     def pace(self, lags: Float64) -> Float64:
         """Return the step, ns, of each scenario: `lags` are those of the course's edges, a column each."""
         return self.step_lengths(lags).mean(axis=0)
@@ -76,23 +84,25 @@ class Course:
             return (times.max(axis=0) - self.begun_ns.min())[None]
         at_marks = np.stack([times[self.marks[visit.place]] for visit, times in self.replay(lags)])
         steps = len(self.steps)
-        lengths = np.diff(at_marks[steps * SETTLING :], axis=0)
+        lengths = np.diff(at_marks[steps * self.settling :], axis=0)
         longest = lengths.sum(axis=0).argmax(axis=0)
         of_longest = np.take_along_axis(lengths, longest[None, None, :], axis=1)[:, 0]
-        by_step: Float64 = of_longest.reshape(MEASURED, steps, -1).mean(axis=0)
+        by_step: Float64 = of_longest.reshape(self.settling, steps, -1).mean(axis=0)
         return by_step
 
     def replay(self, lags: Float64) -> Iterator[tuple[Visit, Float64]]:
         """Replay the course at lags of its edges, a column for each scenario; yield after each step all times."""
         contracted = self.contracted
-        chains = contracted.sums(lags)
+        chains = list(contracted.sums(lags))
+        scratch = np.empty(lags.shape[1])
         times = np.zeros((contracted.size, lags.shape[1]))
         times[: len(self.begun_ns)] = self.begun_ns[:, None]
-        visits = (SETTLING + MEASURED) * len(self.steps) + 1 if len(self.marks) else 1
+        rows = list(times)
+        visits = 2 * self.settling * len(self.steps) + 1 if len(self.marks) else 1
         for number in range(visits):
             step = contracted.steps[number % len(self.steps)]
             times[step.carried_to] = times[step.carried_from]
-            _advance(times, chains, step)
+            _advance(rows, chains, step, scratch)
             yield Visit(number, number % len(self.steps)), times
 
 
@@ -104,14 +114,15 @@ class Visit:
     place: int
 
 
-def _advance(times: Float64, chains: Float64, step: ContractedStep) -> None:
+def _advance(times: list[Float64], chains: list[Float64], step: ContractedStep, scratch: Float64) -> None:
+    """Set the times of a step's points, in order: rows of all scenarios."""
     add, maximum = np.add, np.maximum
-    for node, into in zip(step.nodes, step.into, strict=True):
-        source, chain = into[0]
+    for node, source, chain, other, other_chain in step.into:
         row = times[node]
-        add(times[source], chains[chain], out=row)
-        for source, chain in into[1:]:
-            maximum(row, times[source] + chains[chain], out=row)
+        add(times[source], chains[chain], row)
+        if other >= 0:
+            add(times[other], chains[other_chain], scratch)
+            maximum(row, scratch, row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +137,8 @@ class Contracted:
     position: Int64
 
     def sums(self, lags: Float64) -> Float64:
-        """Return each chain's lag, a column for each scenario."""
-        return np.stack([np.bincount(self.chain_of, column, self.chains) for column in lags.T], axis=1)
+        """Return each chain's lag, a column for each scenario; last the one that takes no time."""
+        return np.stack([np.bincount(self.chain_of, column, self.chains + 1) for column in lags.T], axis=1)
 
 
 def _contract(course: Course) -> Contracted:
@@ -164,24 +175,37 @@ def _contract(course: Course) -> Contracted:
     steps = []
     for step in range(len(course.steps)):
         own = np.flatnonzero(of_step == step)
-        steps.append(_carried(_contracted_step(own, (source, edges.target[ends]), position, order), carried, size))
+        steps.append(_carried(_contracted_step(own, (source, edges.target[ends]), position, len(ends)), carried, size))
     return Contracted(size + len(carried), steps, chain_of, len(ends), position)
 
 
-def _contracted_step(own: Int64, chains: tuple[Int64, Int64], position: Int64, order: Int64) -> ContractedStep:
+def _contracted_step(own: Int64, chains: tuple[Int64, Int64], position: Int64, no_time: int) -> ContractedStep:
+    """Return a step by its chains `own`, of which `chains` has sources and targets; see ContractedStep."""
     source, target = chains
     own = own[np.argsort(position[target[own]], kind="stable")]
-    nodes, first = np.unique(position[target[own]], return_index=True)
-    pairs = list(zip(source[own].tolist(), own.tolist(), strict=True))
-    bounds = [*first.tolist(), len(own)]
-    into = [pairs[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False)]
+    node = target[own]
+    place = places_since(begins(node))
+    # The first two chains of a node stand in one entry, every further one in an entry of its own.
+    heads = np.flatnonzero(place != 1)
+    first = place[heads] == 0
+    follows = np.r_[heads + 1, 0][: len(heads)]
+    has_second = first & (follows < len(own)) & (np.r_[place, 0][follows] == 1)
+    other = np.where(first, np.where(has_second, follows, UNKNOWN), heads)
+    columns = (
+        node[heads],
+        np.where(first, source[own[heads]], node[heads]),
+        np.where(first, own[heads], no_time),
+        np.where(other >= 0, source[own[other]], UNKNOWN),
+        np.where(other >= 0, own[other], UNKNOWN),
+    )
     nothing = np.zeros(0, dtype=np.int64)
-    return ContractedStep(order[nodes].tolist(), into, nothing, nothing)
+    return ContractedStep(list(zip(*(column.tolist() for column in columns), strict=True)), nothing, nothing)
 
 
 def _carried(step: ContractedStep, carried: Int64, size: int) -> ContractedStep:
-    used = np.array(sorted({source for into in step.into for source, _ in into if source >= size}), dtype=np.int64)
-    return ContractedStep(step.nodes, step.into, used, carried[used - size])
+    sources = np.array([(entry[1], entry[3]) for entry in step.into], dtype=np.int64).ravel()
+    used = np.unique(sources[sources >= size])
+    return ContractedStep(step.into, used, carried[used - size])
 
 
 def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:

@@ -50,6 +50,7 @@ from analyzers.rank.summary import (
     RankSummary,
     ReadRanks,
     RunSummary,
+    has_causes,
     has_schedules,
     summarize,
     summarize_file,

@@ -99,7 +99,8 @@ class Measured:
 
     Its windows, why its devices were idle in them, when its host fetched input, its communication, whose its compute is
     and what it is, its reductions of gradients, its copies, M - C by device, and its part in a pipeline, None for none;
-    where they were asked for, the gradient schedule, FSDP2's schedule and the track of each device.
+    where they were asked for, the gradient schedule, FSDP2's schedule and the track of each device, and of a full window
+    what had to come before what (None where no launch is recorded).
     """
 
     earliest_ns: int
@@ -120,6 +121,7 @@ class Measured:
     schedules: dict[int, GradientSchedule] | None = None
     sharded: dict[int, ShardedSchedule] | None = None
     tracks: dict[int, DeviceTrack] | None = None
+    graph: RankGraph | None = None
 
     __repr__ = brief
 
@@ -150,7 +152,6 @@ class RankSummary:
     # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
     peak_bytes: int | None = 0
     owner: Owner = NOBODY
-    graph: RankGraph | None = None
 
     __repr__ = brief
 
@@ -211,6 +212,7 @@ def summarize(
     *,
     lanes: bool = False,
     schedules: bool = True,
+    causes: bool = False,
     steps: str | None = None,
     memory: int | None = None,
     numbers: Mapping[str, int] | None = None,
@@ -220,7 +222,7 @@ def summarize(
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
-    `analyzers.whatif` alone needs, it is made sooner. `steps` is the annotation whose repeats are the steps, instead of
+    `analyzers.whatif` alone needs, it is made sooner. With `causes` it has what charges and gains need. `steps` is the annotation whose repeats are the steps, instead of
     the profiler's. `memory` is what reading one rank may take, in bytes: by default half of the machine's, with an
     executor the share of one core in that. `numbers` are ranks by their files' names. `on_bytes` hears of each block of
     bytes where it is read: for other processes it is pickled, as `reader` is, which reads a file in the place of
@@ -228,7 +230,7 @@ def summarize(
     """
     recording = find(path, steps, budget_of(memory) if executor is None else memory, numbers)
     mapped = executor.map if executor is not None else map
-    one = partial(reader or summarize_file, lanes=lanes, schedules=schedules, on_bytes=on_bytes)
+    one = partial(reader or summarize_file, lanes=lanes, schedules=schedules, causes=causes, on_bytes=on_bytes)
     run = gather(recording, mapped(catch_errors(one), recording.files))
     return RunSummary(recording.name, recording.manifest, run.ranks, run.warnings, recording.calibration, run.source)
 
@@ -246,8 +248,8 @@ def with_lanes(
     `summarize`.
     """
     mapped = executor.map if executor is not None else map
-    schedules = has_schedules(run)
-    one = partial(reader or summarize_file, lanes=True, schedules=schedules, on_bytes=on_bytes)
+    read = reader or summarize_file
+    one = partial(read, lanes=True, schedules=has_schedules(run), causes=has_causes(run), on_bytes=on_bytes)
     results = list(mapped(catch_errors(one), files))
     read = [rank for result in results if not isinstance(result, AnalysisError) for rank in result]
     by_process = {(rank.path, rank.owner.pid): rank for rank in read}
@@ -263,6 +265,11 @@ def has_schedules(run: RunSummary) -> bool:
     return any(measured.schedules is not None for measured in run.measured)
 
 
+def has_causes(run: RunSummary) -> bool:
+    """Return whether a run was read with what charges and gains need."""
+    return any(measured.graph is not None for measured in run.in_full)
+
+
 def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False, causes: bool = False) -> RunSummary:
     """Return the summary of a run that is in memory."""
     ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules, causes=causes) for rank in run.ranks)
@@ -274,12 +281,13 @@ def summarize_file(
     *,
     lanes: bool = False,
     schedules: bool = False,
+    causes: bool = False,
     on_bytes: OnBytes | None = None,
     helpers: Helpers | None = None,
 ) -> tuple[RankSummary, ...]:
     """Read the ranks in a file and let go of their rows. Raises as `analyzers.load` does."""
     ranks = read_ranks(file, on_bytes, helpers)
-    return tuple(summarize_rank(rank, lanes=lanes, schedules=schedules) for rank in ranks)
+    return tuple(summarize_rank(rank, lanes=lanes, schedules=schedules, causes=causes) for rank in ranks)
 
 
 def summarize_rank(
@@ -289,6 +297,11 @@ def summarize_rank(
     attributed = attribute(trace)
     ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
     measured = partial(_measure, attributed=attributed, ran=ran, lanes=lanes, schedules=schedules)
+    timed = measured(trace)
+    full = measured(trace.in_full()) if trace.is_light else None
+    if causes:
+        graph = rank_graph(trace, attributed, ran)
+        timed, full = (timed, replace(full, graph=graph)) if full is not None else (replace(timed, graph=graph), None)
     return RankSummary(
         rank=trace.rank,
         path=trace.path,
@@ -296,14 +309,13 @@ def summarize_rank(
         lost=trace.lost,
         mismatch=trace.mismatch,
         unknown_communication=trace.unknown_communication,
-        timed=measured(trace),
-        full=measured(trace.in_full()) if trace.is_light else None,
+        timed=timed,
+        full=full,
         step_candidates=trace.step_candidates,
         suspects=trace.suspects,
         joining=trace.joining,
         peak_bytes=trace.peak_bytes,
         owner=trace.owner,
-        graph=rank_graph(trace, attributed, ran) if causes else None,
     )
 
 

@@ -23,7 +23,7 @@ from analyzers.lazy_fields import replaced
 from analyzers.memory import budget_of
 from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, is_pipe, places, size
-from analyzers.rank import OnBytes, ReadRanks, RunSummary, has_schedules, summarize, summarize_file, with_lanes
+from analyzers.rank import OnBytes, ReadRanks, RunSummary, has_causes, has_schedules, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from analyzers.trace import Helpers
@@ -76,13 +76,15 @@ def read_run(
     *,
     lanes: bool = False,
     schedules: bool = False,
+    causes: bool = False,
     steps: str | None = None,
     numbers: Mapping[str, int] | None = None,
     by: Readers = BY_CORES,
 ) -> RunSummary:
     """Read a run's summary, its ranks by several processes or a cluster.
 
-    With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs. `steps` is the
+    With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs, with `causes`
+    what charges and gains need. `steps` is the
     annotation whose repeats are the steps, instead of the profiler's; `numbers` are ranks by their files' names. Raises
     as `analyzers.load` does, and TracerError.
     """
@@ -90,12 +92,13 @@ def read_run(
     files = find(path, steps, numbers=numbers).files
     memory = _limit_memory(path, files, by)
     files = tuple(replace(file, memory=memory) for file in files)
-    with _choose_readers(path, files, by, wanted(lanes=lanes, schedules=schedules)) as reading:
+    with _choose_readers(path, files, by, wanted(lanes=lanes, schedules=schedules, causes=causes)) as reading:
         return summarize(
             path,
             reading.executor,
             lanes=lanes,
             schedules=schedules,
+            causes=causes,
             steps=steps,
             memory=memory,
             numbers=numbers,
@@ -118,7 +121,7 @@ def read_lanes(
     files = [file for file in find(path, steps, numbers=numbers).files if file.path in chosen]
     memory = _limit_memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
-    with _choose_readers(path, files, by, wanted(lanes=True, schedules=has_schedules(run))) as reading:
+    with _choose_readers(path, files, by, wanted(lanes=True, schedules=has_schedules(run), causes=has_causes(run))) as reading:
         return with_lanes(run, files, reading.executor, reading.on_bytes, reading.read)
 
 

@@ -72,7 +72,7 @@ class Source:
 
     def report(self) -> Report:
         """Read the run, and report it. Raises AnalysisError, TracerError."""
-        return read_twice(lambda: build(read_run(self.run, steps=self.steps, by=self._readers()), self.links))
+        return read_twice(lambda: build(read_run(self.run, causes=True, steps=self.steps, by=self._readers()), self.links))
 
     def page(self) -> str:
         """Read the run again with what is drawn, and build its page. Raises AnalysisError, TracerError."""
@@ -81,7 +81,7 @@ class Source:
     def _page(self) -> str:
         by = self._readers()
         draws_all = len(find(self.run).files) <= MANY
-        summary = read_run(self.run, lanes=draws_all, schedules=True, steps=self.steps, by=by)
+        summary = read_run(self.run, lanes=draws_all, schedules=True, causes=True, steps=self.steps, by=by)
         document = build(summary, self.links)
         if not draws_all:
             summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by=by)

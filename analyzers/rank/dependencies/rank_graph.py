@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, values_at
 from analyzers.rank.columns import Attribution, profiler_steps
 from analyzers.rank.dependencies.device_order import Device, activities_of
 from analyzers.rank.dependencies.host_calls import find_calls, host_edges, stretches_of
@@ -16,6 +18,7 @@ from analyzers.rank.dependencies.points import (
     PointKind,
     Points,
     RankGraph,
+    Stretches,
     bound,
     unexplained,
 )
@@ -54,9 +57,26 @@ def rank_graph(trace: RankTrace, attributed: Attribution, ran: HostRows) -> Rank
     edges = Edges.joined([edges, soon_after(device, np.flatnonzero(late))])
     edges, dropped = bound(points, edges)
     stretches, counted = stretches_of(ran, calls, edges)
+    names, (calls, activities, stretches) = _with_own_names(events.names, calls, activities, stretches)
     return RankGraph(
-        points, edges, stretches, calls, activities, events.names, counted, steps, cut_ns, first_start_ns, cycle, dropped
+        points, edges, stretches, calls, activities, names, counted, steps, cut_ns, first_start_ns, cycle, dropped
     )
+
+
+def _with_own_names(
+    names: tuple[str, ...], calls: Calls, ran: Activities, stretches: Stretches
+) -> tuple[tuple[str, ...], tuple[Calls, Activities, Stretches]]:
+    """Return the names that the graph uses, of all of a rank's, and its columns by their new numbers."""
+    used = np.zeros(len(names), dtype=bool)
+    for column in (calls.name, calls.place, ran.name, ran.place, stretches.place):
+        used[column[column >= 0]] = True
+    number = np.where(used, np.cumsum(used) - 1, UNKNOWN)
+    named = [
+        replace(calls, name=number[calls.name], place=values_at(number, calls.place)),
+        replace(ran, name=number[ran.name], place=values_at(number, ran.place)),
+        replace(stretches, place=values_at(number, stretches.place)),
+    ]
+    return tuple(name for name, is_used in zip(names, used.tolist(), strict=True) if is_used), tuple(named)
 
 
 def _cuts(trace: RankTrace, ran: Activities, calls: Calls) -> tuple[Int64, Int64, Int64, Int64]:

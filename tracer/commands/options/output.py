@@ -68,7 +68,7 @@ def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[R
     from analyzers.prediction import usual
     from tracer.views.html import report_html
 
-    summary, report, drawn = read_drawn(options, links, schedules=True)
+    summary, report, drawn = read_drawn(options, links, schedules=True, causes=True)
     return report, report_html(report, drawn, links or summary.calibration, usual(summary, links))
 
 

@@ -203,13 +203,20 @@ def _hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def read(options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False) -> RunSummary:
+def read(
+    options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False, causes: bool = False
+) -> RunSummary:
     """Read the run's summary (the options' own run, unless another is named)."""
     from tracer.reading import read_run
 
     path = options.run if path is None else path
     summary = read_run(
-        path, schedules=schedules, steps=_steps(options), numbers=_numbers(options, path), by=readers(options)
+        path,
+        schedules=schedules,
+        causes=causes,
+        steps=_steps(options),
+        numbers=_numbers(options, path),
+        by=readers(options),
     )
     return _judged(options, summary, path)
 
@@ -265,7 +272,12 @@ def sweep_folder(where: Place) -> Path:
 
 
 def read_drawn(
-    options: argparse.Namespace, links: Calibration | None, path: Where | None = None, *, schedules: bool = False
+    options: argparse.Namespace,
+    links: Calibration | None,
+    path: Where | None = None,
+    *,
+    schedules: bool = False,
+    causes: bool = False,
 ) -> tuple[RunSummary, Report, Sequence[Lanes]]:
     """Read the run (the options' own, unless another is named), its report, and the lanes of the ranks to draw.
 
@@ -278,7 +290,7 @@ def read_drawn(
     by, path = readers(options), options.run if path is None else path
     steps, numbers = _steps(options), _numbers(options, path)
     few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
-    summary = read_run(path, lanes=few, schedules=schedules, steps=steps, numbers=numbers, by=by)
+    summary = read_run(path, lanes=few, schedules=schedules, causes=causes, steps=steps, numbers=numbers, by=by)
     summary = _judged(options, summary, path)
     run_report = report(summary, links)
     if not few:

@@ -1,0 +1,90 @@
+"""`Model`: the causal model of a run, made when asked for: its charges, and what changes would bring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analyzers.arrays import Float64
+from analyzers.causes.calibrated import Calibrated, calibrate
+from analyzers.causes.changes import Facts, Lags, facts_of
+from analyzers.causes.charges import Charges, charges_of
+from analyzers.causes.joining import RunGraph, join
+from analyzers.causes.pace import course_of
+from analyzers.causes.scenarios import Scenario, scenarios
+from analyzers.collectives import Exchange
+from analyzers.rank import RunSummary
+from analyzers.run import Controls
+from analyzers.statistics import Limits
+
+# From so many steps on the gain is known by its mean over them, else by their range.
+ENOUGH_STEPS = 6
+NORMAL = 1.959964
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a scenario brings: the step with it, what that is less, ns, and what the latter lies between."""
+
+    scenario: Scenario
+    step_ns: float
+    gain_ns: float
+    interval_ns: Limits
+
+
+class Model:
+    """One graph of all ranks' typical steps at the step that people train."""
+
+    def __init__(self, exchanged: Exchange, controls: Controls, typical: list[int]) -> None:
+        """Join the ranks' graphs; `exchanged` is the communication of full windows, `typical` the steps' numbers."""
+        parts = [(rank, measured.graph) for _, rank, measured in exchanged.run.numbered() if measured.graph is not None]
+        self.graph: RunGraph = join(parts, exchanged)
+        self._controls, self._typical = controls, typical
+
+    @cached_property
+    def calibrated(self) -> Calibrated:
+        """Return the course of the typical steps at the step that people train."""
+        return calibrate(course_of(self.graph, self._typical), self._controls)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """Return what is known of each edge."""
+        return facts_of(self.graph)
+
+    @cached_property
+    def lags(self) -> Lags:
+        """Return what edges take, in every variant."""
+        return Lags(self.calibrated, self.facts, self.calibrated.lags)
+
+    @cached_property
+    def charges(self) -> Charges:
+        """Return what the critical path consists of."""
+        return charges_of(self.calibrated, self.facts)
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """Return what each scenario that this run can have brings, the largest first."""
+        asked = list(scenarios(self.lags))
+        lengths = self.lags.step_lengths(self.lags, *(scenario.change(self.lags) for scenario in asked))
+        gains = [_gain(scenario, lengths[:, 0], lengths[:, place]) for place, scenario in enumerate(asked, 1)]
+        return sorted(gains, key=lambda gain: -gain.gain_ns)
+
+
+def _gain(scenario: Scenario, before_ns: Float64, after_ns: Float64) -> Gain:
+    """Return a gain from the lengths of steps (rows) in all variants (columns), without and with the scenario."""
+    by_step = before_ns[:, 0] - after_ns[:, 0]
+    by_variant = (before_ns - after_ns).mean(axis=0)
+    if len(by_step) >= ENOUGH_STEPS:
+        apart = NORMAL * by_step.std(ddof=1) / np.sqrt(len(by_step))
+        steps = (by_step.mean() - apart, by_step.mean() + apart)
+    else:
+        steps = (by_step.min(), by_step.max())
+    low, high = min(by_variant.min(), steps[0]), max(by_variant.max(), steps[1])
+    return Gain(scenario, float(after_ns[:, 0].mean()), float(by_variant[0]), (float(low), float(high)))
+
+
+def has_model(run: RunSummary) -> bool:
+    """Whether all ranks of a run tell what had to come before what."""
+    return all(measured.graph is not None for measured in run.in_full)
