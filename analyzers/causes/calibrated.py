@@ -134,7 +134,9 @@ def _common_factors(
     near = [np.clip(guess, LEAST_FACTOR, MOST_FACTOR) * NEARBY for guess in guesses]
     found = _solved(hosts, variants, near, step_ns)
     if None in found:
-        widely = _solved(hosts, variants, [np.geomspace(LEAST_FACTOR, MOST_FACTOR, len(NEARBY))] * len(variants), step_ns)
+        widely = _solved(
+            hosts, variants, [np.geomspace(LEAST_FACTOR, MOST_FACTOR, len(NEARBY))] * len(variants), step_ns
+        )
         near = [(factor or MOST_FACTOR) * NEARBY for factor in widely]
         found = _solved(hosts, variants, near, step_ns)
     return [LEAST_FACTOR if factor is None else factor for factor in found]

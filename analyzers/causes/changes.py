@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Float64, Int64, Mask, values_at
 from analyzers.causes.calibrated import Calibrated
@@ -98,6 +97,16 @@ class Facts:
         return self._of_target("phase", int(Phase.NOT_KNOWN))
 
     @cached_property
+    def device(self) -> Int64:
+        """Return the device of each edge's target; of a call its rank's, where it has but one, else -1."""
+        graph, values = self.graph, []
+        for part in graph.parts:
+            devices = np.unique(part.activities.device)
+            of_calls = int(devices[0]) if len(devices) == 1 else UNKNOWN
+            values += [np.full(2 * len(part.calls), of_calls), np.repeat(part.activities.device, 2)]
+        return np.concatenate([*values, np.full(len(graph.meetings), UNKNOWN)])[graph.edges.target]
+
+    @cached_property
     def place(self) -> Int64:
         """Return the operator or range around each edge's target, -1 for none."""
         return self._of_target("place", UNKNOWN)
@@ -132,8 +141,9 @@ class Facts:
         """Return what of each edge a host's thread was in each state, ns as recorded: a column for each cause."""
         stretches, edges = self.stretches, len(self.graph.edges)
         width = max(Cause) + 1
-        counted = np.bincount(stretches.edge * width + stretches.cause, stretches.ns, edges * width)
-        return counted.reshape(edges, width)
+        counted = np.bincount(stretches.edge * width + stretches.cause, stretches.ns.astype(np.float64), edges * width)
+        covered: Float64 = counted.reshape(edges, width)
+        return covered
 
     def covered_ns(self, cause: Cause) -> Float64:
         """Return what of each edge a host's thread was in one state, ns as recorded."""
@@ -152,34 +162,37 @@ class Lags:
 
     calibrated: Calibrated
     facts: Facts
-    ns: NDArray[np.float64]
+    ns: Float64
 
     @property
     def graph(self) -> RunGraph:
         """Return the run's graph."""
         return self.calibrated.course.graph
 
-    def paces(self, *changed: Lags) -> NDArray[np.float64]:
+    def paces(self, *changed: Lags) -> Float64:
         """Return the step of each of several changes, a row each, in every variant."""
-        return self.step_lengths(*changed).mean(axis=0)
+        paces: Float64 = self.step_lengths(*changed).mean(axis=0)
+        return paces
 
-    def step_lengths(self, *changed: Lags) -> NDArray[np.float64]:
+    def step_lengths(self, *changed: Lags) -> Float64:
         """Return how long each typical step takes: by step, change and variant."""
         course = self.calibrated.course
         columns = np.concatenate([lags.ns[course.edges.edge] for lags in changed], axis=1)
-        return course.step_lengths(columns).reshape(len(course.steps), len(changed), -1)
+        lengths: Float64 = course.step_lengths(columns).reshape(len(course.steps), len(changed), -1)
+        return lengths
 
     @cached_property
     def host_shares(self) -> Float64:
         """Return what is left of dense time on each edge, a column for each variant."""
-        return self.calibrated.host_shares()
+        shares: Float64 = self.calibrated.host_shares()
+        return shares
 
     @property
     def kept(self) -> Float64:
         """Return the share of unknown remainders that each variant keeps."""
         return np.array([variant.kept for variant in self.calibrated.variants])
 
-    def at(self, edges: Int64 | Mask, ns: NDArray[np.float64] | float) -> Lags:
+    def at(self, edges: Int64 | Mask, ns: Float64 | float) -> Lags:
         """Return the same with some edges changed."""
         changed = self.ns.copy()
         changed[edges] = ns
@@ -226,7 +239,8 @@ class Lags:
 
 def is_memcpy(lags: Lags) -> Mask:
     """Whether edges are how long a copy takes."""
-    return values_at(lags.facts.of_activities("category"), lags.facts.activity) == Category.MEMCPY
+    is_copy: Mask = values_at(lags.facts.of_activities("category"), lags.facts.activity) == Category.MEMCPY
+    return is_copy
 
 
 def lags_of_run(calibrated: Calibrated) -> Lags:

@@ -7,16 +7,16 @@ rank 1   |host|..late...|launch|kernels##########|M=transfer=|        member whe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, values_at
-from analyzers.causes.calibrated import Calibrated, lags_of
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, begins, distinct, places_since, values_at
+from analyzers.causes.calibrated import Calibrated
 from analyzers.causes.changes import Facts
 from analyzers.causes.pace import ContractedStep, Course
-from analyzers.rank import Cause, EdgeKind, Phase
+from analyzers.rank import Cause, EdgeKind, PointKind
 from analyzers.trace import Kind
 
 
@@ -66,12 +66,17 @@ _OF_EDGE = {
 _OF_KIND = {Kind.COMPUTE: Charge.COMPUTE, Kind.COPY: Charge.COPY, Kind.COMM: Charge.UNRESOLVED}
 
 
+# Who came within this part of a step of the last shares the walk with it.
+NEAR = 0.01
+
+
 @dataclass(frozen=True, eq=False)
 class Charges(Columns):
     """Lengths of the critical path of all typical steps, added up by all else that is said of them.
 
-    `rank` is a rank's place, -1 for transfers and what is unresolved, `instance` a collective's, -1 for all but
-    transfers, `place` indexes `names`, -1 for none. The sum of `ns` is the time walked, exactly.
+    `rank` is a rank's place, -1 for transfers and what is unresolved, `device` one of its devices, -1 for none;
+    `instance` a collective's, -1 for all but transfers; `place` a name's number, -1 for none; `kind` an EdgeKind. The
+    sum of `ns` is the time walked, exactly.
     """
 
     rank: Int64
@@ -81,8 +86,22 @@ class Charges(Columns):
     place: Int64
     kind: Int64
     ns: Int64
+    device: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Walked:
+    """The critical path of so many typical steps: its charges, and each rank's share of it, which add up to 1.
+
+    `names` are those that the charges' places index. The walk follows whoever was last, by however little: shares are
+    of all whose arrival was within a hundredth of a step of the last.
+    """
+
+    charges: Charges
+    by_rank: Float64
     names: tuple[str, ...]
     steps: int
+    step_ns: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,49 +113,68 @@ class _Path(Columns):
     until_ns: Float64
 
 
-def charges_of(calibrated: Calibrated, facts: Facts) -> Charges:
+def walk(calibrated: Calibrated, facts: Facts) -> Walked:
     """Walk back over what binds, from the end of the typical steps to their beginning."""
     course = calibrated.course
-    lags = lags_of(calibrated.hosts, calibrated.variants[0])[course.edges.edge]
-    path = _in_steps(course, lags)
+    lags = calibrated.lags[course.edges.edge, 0]
+    replayed = _replayed(course, lags)
+    path = _expanded(course, lags, list(_walk(course, replayed)), replayed.begin_ns)
     rows = _charged(calibrated, facts, path)
-    columns = tuple(getattr(rows, name) for name in ("rank", "instance", "cause", "phase", "place", "kind"))
+    columns = (rows.rank, rows.instance, rows.cause, rows.phase, rows.place, rows.kind, rows.device)
     sums = distinct(*columns)
-    kept = sums.summed(rows.ns) != 0
-    return Charges(*(column[kept] for column in sums.columns), sums.summed(rows.ns)[kept], rows.names, rows.steps)
+    ns = sums.summed(rows.ns)
+    rank, instance, cause, phase, place, kind, device = (column[ns != 0] for column in sums.columns)
+    charges = Charges(rank, instance, cause, phase, place, kind, ns[ns != 0], device)
+    steps = len(course.steps)
+    shares = shares_by_rank(course, replayed, lags)
+    return Walked(charges, shares, facts.names, steps, (replayed.end_ns - replayed.begin_ns) / steps)
 
 
-def _in_steps(course: Course, lags: Float64) -> _Path:
-    """Return the critical path of one round of the typical steps."""
-    contracted = course.contracted
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """One replay: times of all points after each visit, lengths of chains, and from where to where the walk goes.
+
+    `ends` are the points of all ranks that the walk may begin at, and how far each is from its own begin one round
+    before; `node` is the one that takes longest.
+    """
+
+    history: list[Float64]
+    chains: Float64
+    node: int
+    begin_ns: float
+    end_ns: float
+    ends: Int64
+    lengths: Float64
+
+
+def _replayed(course: Course, lags: Float64) -> Replayed:
+    """Replay the course once, and keep all times."""
     history: list[Float64] = []
     at_marks: list[Float64] = []
     for visit, times in course.replay(lags[:, None]):
         history.append(times[:, 0].copy())
         at_marks.append(times[course.marks[visit.place], 0] if len(course.marks) else times[:0, 0])
-    node, begin_ns = _ends(course, history, at_marks)
-    chains = contracted.sums(lags[:, None])[:, 0]
-    walked = list(_walk(course, history, chains, node, begin_ns))
-    return _expanded(course, lags, walked, begin_ns)
-
-
-def _ends(course: Course, history: list[Float64], at_marks: list[Float64]) -> tuple[int, float]:
-    """Return the point that the walk begins at, and the instant that it ends at: one round earlier, or the source."""
+    chains = course.contracted.sums(lags[:, None])[:, 0]
     if not len(course.marks):
-        return int(history[-1].argmax()), float(course.begun_ns.min())
+        node, begin_ns = int(history[-1].argmax()), float(course.begun_ns.min())
+        end_ns = float(history[-1][node])
+        return Replayed(history, chains, node, begin_ns, end_ns, np.array([node]), np.array([end_ns - begin_ns]))
     before = at_marks[-1 - len(course.steps)]
-    longest = int((at_marks[-1] - before).argmax())
-    return int(course.marks[0, longest]), float(before[longest])
+    lengths = at_marks[-1] - before
+    longest = int(lengths.argmax())
+    begin_ns, end_ns = float(before[longest]), float(at_marks[-1][longest])
+    return Replayed(history, chains, int(course.marks[0, longest]), begin_ns, end_ns, course.marks[0], lengths)
 
 
-def _walk(
-    course: Course, history: list[Float64], chains: Float64, node: int, begin_ns: float
-) -> Iterator[tuple[int, float]]:
+def _walk(course: Course, replayed: Replayed) -> Iterator[tuple[int, float]]:
     """Yield the chains that bind, from a point of the last visit back, and when each one's target is."""
-    contracted, visit = course.contracted, len(history) - 1
+    contracted, visit = course.contracted, len(replayed.history) - 1
+    history, chains, node = replayed.history, replayed.chains, replayed.node
     into = [_into(step) for step in contracted.steps]
-    carried = [dict(zip(step.carried_to.tolist(), step.carried_from.tolist(), strict=True)) for step in contracted.steps]
-    while visit >= 0 and history[visit][node] > begin_ns:
+    carried = [
+        dict(zip(step.carried_to.tolist(), step.carried_from.tolist(), strict=True)) for step in contracted.steps
+    ]
+    while visit >= 0 and history[visit][node] > replayed.begin_ns:
         place, times = visit % len(course.steps), history[visit]
         if node not in into[place]:
             return
@@ -196,13 +234,12 @@ def _charged(calibrated: Calibrated, facts: Facts, path: _Path) -> Charges:
     kept = calibrated.variants[0].kept
     unknown = np.minimum(np.rint(graph.edges.unknown_ns[edge] * kept).astype(np.int64), np.maximum(length, 0))
     nowhere = np.full(len(edge), UNKNOWN)
-    known = (rank, instance, charged, phase, place, kind, length - unknown)
-    parts = [known, (rank, nowhere, np.full_like(charged, Charge.UNKNOWN), phase, place, kind, unknown)]
+    device = np.where(rank >= 0, facts.device[edge], UNKNOWN)
+    known = Charges(rank, instance, charged, phase, place, kind, length - unknown, device)
+    nothing_known = replace(known, instance=nowhere, cause=np.full_like(charged, Charge.UNKNOWN), ns=unknown)
     stretches = kind == EdgeKind.STRETCH
-    hosts = _by_state(facts, edge[stretches], rank[stretches], length[stretches])
-    parts = [tuple(column[~stretches] for column in part) for part in parts]
-    columns = [np.concatenate(columns) for columns in zip(*parts, hosts, strict=True)]
-    return Charges(*columns, facts.names, len(course.steps))
+    hosts = _by_state(facts, edge[stretches], known.take(stretches))
+    return Charges.joined([known.take(~stretches), nothing_known.take(~stretches), hosts])
 
 
 def _run_cause(facts: Facts, edge: Int64) -> Int64:
@@ -212,30 +249,79 @@ def _run_cause(facts: Facts, edge: Int64) -> Int64:
     return np.where(packing, Charge.PACKING, cause[facts.kind[edge]])
 
 
-def _by_state(facts: Facts, edge: Int64, rank: Int64, length: Int64) -> tuple[Int64, ...]:
+def _by_state(facts: Facts, edge: Int64, whole: Charges) -> Charges:
     """Return stretches of the host by what their thread was in, in proportion, whole nanoseconds that add up."""
     stretches = facts.stretches
     first = np.searchsorted(stretches.edge, edge)
     counts = np.searchsorted(stretches.edge, edge, side="right") - first
     of = np.repeat(np.arange(len(edge)), counts)
-    piece = np.repeat(first, counts) + np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    whole = np.bincount(of, stretches.ns[piece], len(edge))
+    piece = np.repeat(first, counts) + places_since(begins(of))
     done = np.cumsum(stretches.ns[piece])
     before = done - stretches.ns[piece]
     base = before[np.searchsorted(of, of)]
-    scale = length[of] / np.maximum(whole[of], 1)
+    scale = whole.ns[of] / np.maximum(np.bincount(of, stretches.ns[piece], len(edge))[of], 1)
     ns = np.rint((done - base) * scale).astype(np.int64) - np.rint((before - base) * scale).astype(np.int64)
     cause = np.full(max(Cause) + 1, Charge.UNKNOWN)
     cause[list(_OF_HOST)] = list(_OF_HOST.values())
-    bare = np.flatnonzero(counts == 0)
-    nothing = np.full(len(bare), UNKNOWN)
-    none = np.full(len(of), UNKNOWN)
-    return (
-        np.r_[rank[of], rank[bare]],
-        np.r_[none, nothing],
-        np.r_[cause[stretches.cause[piece]], np.full(len(bare), Charge.PYTHON)],
-        np.r_[stretches.phase[piece], np.full(len(bare), Phase.NOT_KNOWN)],
-        np.r_[stretches.place[piece], nothing],
-        np.full(len(of) + len(bare), EdgeKind.STRETCH),
-        np.r_[ns, length[bare]],
+    in_pieces = replace(
+        whole.take(of),
+        cause=cause[stretches.cause[piece]],
+        phase=stretches.phase[piece],
+        place=stretches.place[piece],
+        ns=ns,
     )
+    bare = whole.take(counts == 0)
+    return Charges.joined([in_pieces, replace(bare, cause=np.full(len(bare), Charge.PYTHON))])
+
+
+def shares_by_rank(course: Course, replayed: Replayed, lags: Float64) -> Float64:
+    """Return each rank's share of the critical paths of all that were about last: weights run back over the graph.
+
+    They go in equal parts over arrivals within a hundredth of the step of the last, at the end likewise, and else over
+    what binds. Transfers have no rank.
+    """
+    weights = _chain_weights(course, replayed)
+    edge, chain_of = course.edges.edge, course.contracted.chain_of
+    graph = course.graph
+    rank = graph.edge_rank[edge]
+    own = (graph.edges.kind[edge] != EdgeKind.TRANSFER) & (rank >= 0)
+    ns = np.bincount(rank[own], (weights[chain_of] * lags)[own], len(graph.ranks))
+    total = ns.sum()
+    return ns / total if total > 0 else np.full(len(ns), 1 / max(len(ns), 1))
+
+
+def _chain_weights(course: Course, replayed: Replayed) -> Float64:
+    """Return how much of the critical paths runs over each chain, in the last round."""
+    contracted, steps = course.contracted, len(course.steps)
+    near_ns = NEAR * (replayed.end_ns - replayed.begin_ns) / steps
+    is_meeting = np.r_[course.graph.points.kind == PointKind.MEETING, np.zeros(contracted.size, dtype=bool)]
+    weights = np.zeros(contracted.chains + 1)
+    at_end = replayed.ends[replayed.lengths >= replayed.lengths.max() - near_ns * steps]
+    waiting = dict.fromkeys(at_end.tolist(), 1 / len(at_end))
+    into = [_into(step) for step in contracted.steps]
+    last = len(replayed.history) - 1
+    for visit in range(last, max(last - steps, -1), -1):
+        place, times = visit % steps, replayed.history[visit]
+        step, carried = contracted.steps[place], dict[int, float]()
+        for node, *_ in reversed(step.into):
+            weight = waiting.pop(node, 0.0)
+            if weight:
+                near = near_ns if is_meeting[node] else 0.0
+                bound = _binding(into[place][node], times, replayed.chains, near)
+                for source, chain in bound:
+                    weights[chain] += weight / len(bound)
+                    waiting[source] = waiting.get(source, 0.0) + weight / len(bound)
+        for to, source in zip(step.carried_to.tolist(), step.carried_from.tolist(), strict=True):
+            if to in waiting:
+                carried[source] = carried.get(source, 0.0) + waiting.pop(to)
+        waiting = carried
+    return weights
+
+
+def _binding(pairs: list[tuple[int, int]], times: Float64, chains: Float64, near_ns: float) -> list[tuple[int, int]]:
+    """Return what a point waits for last, and what comes so near to that."""
+    arrivals = [times[source] + chains[chain] for source, chain in pairs]
+    latest = max(arrivals)
+    if not near_ns:
+        return [pairs[arrivals.index(latest)]]
+    return [pair for pair, arrival in zip(pairs, arrivals, strict=True) if arrival >= latest - near_ns]

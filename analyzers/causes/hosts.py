@@ -1,7 +1,7 @@
 """Hosts without the profiler: what of their time it stretches, and by how much.
 
-profiled    |op|call|op|call|....sleep....|op|call|      excess: what lasts beyond four times the median per recorded row
-dense       |op|call|op|call|.|           |op|call|      is stretched by the profiler, and scaled
+profiled    |op|call|op|call|....sleep....|op|call|     excess: what lasts beyond four times the median per row
+dense       |op|call|op|call|.|           |op|call|     is stretched by the profiler, and scaled
 unprofiled  |o|c|o|c|..sleep..|o|c|
 """
 
@@ -37,13 +37,15 @@ class Hosts:
     @property
     def is_host(self) -> Mask:
         """Whether edges are a host's own time."""
-        return np.isin(self.course.graph.edges.kind, HOST_TIME)
+        is_host: Mask = np.isin(self.course.graph.edges.kind, HOST_TIME)
+        return is_host
 
     def scaled(self, shares: Shares) -> Float64:
         """Return each edge's time where so much of the hosts' is left."""
         rank = self.course.graph.edge_rank
         share, is_all = np.r_[shares.share, 1.0][rank], np.r_[shares.scales_all, False][rank]
-        return self.dense_ns * share + self.excess_ns * np.where(is_all, share, 1.0)
+        scaled: Float64 = self.dense_ns * share + self.excess_ns * np.where(is_all, share, 1.0)
+        return scaled
 
 
 @dataclass(frozen=True, eq=False)

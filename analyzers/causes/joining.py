@@ -1,9 +1,9 @@
-"""`RunGraph`: the graphs of all ranks as one, joined where their collectives meet.
+r"""`RunGraph`: the graphs of all ranks as one, joined where their collectives meet.
 
 rank 0   s####t      s: starts, t: stops           s......t
-rank 1      s#t      each member arrives, and all       \\ /|
+rank 1      s#t      each member arrives, and all       \ /|
                      stop after the last one, M          M |
-                                                        / \\|
+                                                        / \|
                                                        s...t
 """
 
@@ -87,12 +87,11 @@ def join(parts: Sequence[tuple[RankNumber, RankGraph]], exchanged: Exchange) -> 
     renumbered = exchanged.matching.renumbered_by
     first_point = np.cumsum([0, *(len(graph.points) for graph in graphs)])
     points = Points.joined(
-        [
-            _of_run(graph, shift[rank], renumbered.get(rank, 0))
-            for rank, graph in zip(ranks, graphs, strict=True)
-        ]
+        [_of_run(graph, shift[rank], renumbered.get(rank, 0)) for rank, graph in zip(ranks, graphs, strict=True)]
     )
-    edges = Edges.joined([_moved(graph.edges, first) for graph, first in zip(graphs, first_point.tolist(), strict=False)])
+    edges = Edges.joined(
+        [_moved(graph.edges, first) for graph, first in zip(graphs, first_point.tolist(), strict=False)]
+    )
     rank = np.repeat(np.arange(len(graphs)), np.diff(first_point))
     members = _members(ranks, graphs, first_point, exchanged)
     return _with_meetings(
@@ -156,9 +155,7 @@ def _members(
     for place, (rank, graph) in enumerate(zip(ranks, graphs, strict=True)):
         asked = np.flatnonzero(table.rank[rows] == rank)
         ran = graph.activities
-        key, wanted = keys_by_part(
-            (ran.device, ran.start_ns), (table.device[rows[asked]], table.start_ns[rows[asked]])
-        )
+        key, wanted = keys_by_part((ran.device, ran.start_ns), (table.device[rows[asked]], table.start_ns[rows[asked]]))
         order = np.argsort(key, kind="stable")
         activity = values_at(order, find(key[order], wanted))
         points = first_point[place] + 2 * len(graph.calls) + 2 * activity
@@ -187,7 +184,9 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> R
     step = np.full(len(instances), np.iinfo(np.int64).max)
     np.minimum.at(step, kept.instance, graph.points.step[kept.start])
     none = np.full(len(numbers), UNKNOWN)
-    meeting_points = Points(met_ns[numbers], np.full(len(numbers), PointKind.MEETING, dtype=np.int8), none, step[numbers], none)
+    meeting_points = Points(
+        met_ns[numbers], np.full(len(numbers), PointKind.MEETING, dtype=np.int8), none, step[numbers], none
+    )
     leaves = kept.take(waited)
     is_transfer = np.zeros(len(graph.edges), dtype=bool)
     runs = np.flatnonzero(graph.edges.kind == EdgeKind.RUN)
@@ -236,7 +235,8 @@ def _light_transfers(graph: RunGraph, kept: _Members, leaves: _Members, instance
     lacks = np.zeros(instances, dtype=bool)
     np.logical_or.at(lacks, kept.instance, start[kept.start] == UNKNOWN)
     light = start[leaves.start] + dur[leaves.start] - met[leaves.instance]
-    return np.where(lacks[leaves.instance] | (light < 0), UNKNOWN, light)
+    known: Int64 = np.where(lacks[leaves.instance] | (light < 0), UNKNOWN, light)
+    return known
 
 
 def _by_point(part: RankGraph, values: Int64) -> Int64:

@@ -15,8 +15,11 @@ from analyzers.arrays import Columns, Float64, Int64, begins, distinct, joint, m
 
 @dataclass(frozen=True, eq=False)
 class Likes(Columns):
-    """Edges that have their like on other ranks: the `key` that like ones share, the same whatever the
-    step (`in_any_step`), the rank's place, and the step."""
+    """Edges that have their like on other ranks.
+
+    Like ones share a `key` in their step, and one that is the same in all steps (`in_any_step`); `rank` is a rank's
+    place.
+    """
 
     edge: Int64
     key: Int64
@@ -44,7 +47,9 @@ class Likes(Columns):
         # Sums of what the rank has its like of.
         is_like = np.isin(self.key, self.key[rows])
         steps = int(step.max(initial=0)) + 1
-        sums = np.bincount(self.rank[is_like] * steps + step[is_like], values[is_like], ranks * steps).reshape(ranks, steps)
+        sums = np.bincount(self.rank[is_like] * steps + step[is_like], values[is_like], ranks * steps).reshape(
+            ranks, steps
+        )
         others = np.delete(sums, place, axis=0)
         others = np.where(others > 0, others, np.nan)
         with np.errstate(all="ignore"):

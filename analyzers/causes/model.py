@@ -10,7 +10,7 @@ import numpy as np
 from analyzers.arrays import Float64
 from analyzers.causes.calibrated import Calibrated, calibrate
 from analyzers.causes.changes import Facts, Lags, facts_of
-from analyzers.causes.charges import Charges, charges_of
+from analyzers.causes.charges import Walked, walk
 from analyzers.causes.joining import RunGraph, join
 from analyzers.causes.pace import course_of
 from analyzers.causes.scenarios import Scenario, scenarios
@@ -59,9 +59,9 @@ class Model:
         return Lags(self.calibrated, self.facts, self.calibrated.lags)
 
     @cached_property
-    def charges(self) -> Charges:
+    def walked(self) -> Walked:
         """Return what the critical path consists of."""
-        return charges_of(self.calibrated, self.facts)
+        return walk(self.calibrated, self.facts)
 
     @cached_property
     def gains(self) -> list[Gain]:

@@ -54,8 +54,11 @@ class ContractedStep:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """The typical steps of a run as a circle; `marks` are the points from which steps are
-    counted: a row for each, a column for each rank."""
+    """The typical steps of a run as a circle.
+
+    `marks` are the points from which steps are counted: a row for each, a column for each rank. A single step runs
+    from its sources, which are at their recorded times (`begun_ns`, by point), to its last end: it has no marks.
+    """
 
     graph: RunGraph
     steps: tuple[int, ...]
@@ -75,13 +78,15 @@ class Course:
 
     def pace(self, lags: Float64) -> Float64:
         """Return the step, ns, of each scenario: `lags` are those of the course's edges, a column each."""
-        return self.step_lengths(lags).mean(axis=0)
+        pace: Float64 = self.step_lengths(lags).mean(axis=0)
+        return pace
 
     def step_lengths(self, lags: Float64) -> Float64:
         """Return how long each typical step takes (a row each) in each scenario, on the rank that takes longest."""
         if not len(self.marks):
             ((_, times),) = self.replay(lags)
-            return (times.max(axis=0) - self.begun_ns.min())[None]
+            only: Float64 = (times.max(axis=0) - self.begun_ns.min())[None]
+            return only
         at_marks = np.stack([times[self.marks[visit.place]] for visit, times in self.replay(lags)])
         steps = len(self.steps)
         lengths = np.diff(at_marks[steps * self.settling :], axis=0)
@@ -127,8 +132,10 @@ def _advance(times: list[Float64], chains: list[Float64], step: ContractedStep, 
 
 @dataclass(frozen=True, eq=False)
 class Contracted:
-    """The course's kept points and chains: `chain_of` is the chain that each edge is part of, `position`
-    each point's place in the order of its step."""
+    """The course's kept points and chains.
+
+    `chain_of` is the chain that each edge is part of, `position` each point's place in an order of all.
+    """
 
     size: int
     steps: list[ContractedStep]
@@ -266,9 +273,7 @@ def _like(graph: RunGraph, between: Int64, steps: tuple[int, int, int], place: i
     target = _same_place(graph, edges.target[between], template + 1, step, from_end=False)
     found = (source >= 0) & (target >= 0)
     count = int(found.sum())
-    return CourseEdges(
-        between[found], source[found], target[found], np.ones(count, dtype=bool), np.full(count, place)
-    )
+    return CourseEdges(between[found], source[found], target[found], np.ones(count, dtype=bool), np.full(count, place))
 
 
 def _same_place(graph: RunGraph, asked: Int64, of_step: int, in_step: int, *, from_end: bool) -> Int64:

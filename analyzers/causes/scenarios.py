@@ -1,7 +1,7 @@
 """What a change would bring: scenarios, each a function from lags to lags.
 
-    T    |host|....|kernels|..wait..|        pace of the lags as they are
-    T'   |host|....|kernels|..|              pace of the lags that a scenario changes; T - T' is its gain
+T    |host|....|kernels|..wait..|        pace of the lags as they are
+T'   |host|....|kernels|..|              pace of the lags that a scenario changes; T - T' is its gain
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Mask, UNKNOWN, values_at
+from analyzers.arrays import Float64, Int64, Mask, values_at
 from analyzers.causes.changes import Lags, is_memcpy
 from analyzers.rank import Cause, EdgeKind
-from analyzers.trace import Kind
 
 # What pinned copies reach where the run has none of a megabyte or more (52 to 55 measured over PCIe 5).
 PINNED_GBPS = 50.0
@@ -50,7 +49,7 @@ def _at_rank(change: Callable[[Lags, int], Lags], place: int) -> Callable[[Lags]
 
 
 def compute_as_others(lags: Lags, place: int) -> Lags:
-    """Return the lags with a rank's kernels as long as the others'; its unknown remainders shrink to the others' sum."""
+    """Return the lags with a rank's kernels as long as the others', its unknown remainders as long in sum."""
     changed = lags.ns.copy()
     graph = lags.graph
     for variant in range(lags.ns.shape[1]):
@@ -95,12 +94,13 @@ RANKS: dict[str, Callable[[Lags, int], Lags]] = {
 }
 
 
-def _input_ns(lags: Lags) -> np.ndarray:
+def _input_ns(lags: Lags) -> Float64:
     """Return what of each edge is fetching input, at the lags' own scale."""
     recorded = lags.graph.edges.lag_ns
     covered = lags.facts.covered_ns(Cause.INPUT)
     share = np.divide(covered, recorded, out=np.zeros(len(recorded)), where=recorded > 0)
-    return lags.ns * np.clip(share, 0, 1)[:, None]
+    inputs: Float64 = lags.ns * np.clip(share, 0, 1)[:, None]
+    return inputs
 
 
 def without_input(lags: Lags) -> Lags:
@@ -167,7 +167,7 @@ def copies_pinned(lags: Lags) -> Lags:
     return changed.at(runs, np.minimum(pinned[:, None], lags.ns[runs]))
 
 
-def _pinned_gbps(lags: Lags, nbytes: np.ndarray) -> float:
+def _pinned_gbps(lags: Lags, nbytes: Int64) -> float:
     large = is_memcpy(lags) & _named(lags, "Pinned") & (nbytes >= LARGE_COPY)
     ns = lags.ns[large].sum()
     return float(nbytes[large].sum() * lags.ns.shape[1] / ns) if ns > 0 else PINNED_GBPS
@@ -182,7 +182,7 @@ def _named(lags: Lags, part: str) -> Mask:
 
 def _copies(lags: Lags, part: str) -> Mask:
     """Return which calls launched a pageable copy in whose name a text is."""
-    facts, graph = lags.facts, lags.graph
+    graph = lags.graph
     first_call = np.cumsum([0, *(len(rank.calls) for rank in graph.parts)])
     chosen = np.zeros(int(first_call[-1]), dtype=bool)
     for place, rank in enumerate(graph.parts):
@@ -197,4 +197,5 @@ def _behind_copies(lags: Lags, copies: Mask) -> Mask:
     thread = lags.facts.of_calls("thread")
     synchronizes = np.array(["StreamSynchronize" in name for name in lags.facts.call_name], dtype=bool)
     before = np.r_[False, copies[:-1] & (thread[:-1] == thread[1:])]
-    return synchronizes & before
+    behind: Mask = synchronizes & before
+    return behind

@@ -99,8 +99,8 @@ class Measured:
 
     Its windows, why its devices were idle in them, when its host fetched input, its communication, whose its compute is
     and what it is, its reductions of gradients, its copies, M - C by device, and its part in a pipeline, None for none;
-    where they were asked for, the gradient schedule, FSDP2's schedule and the track of each device, and of a full window
-    what had to come before what (None where no launch is recorded).
+    where they were asked for, the gradient schedule, FSDP2's schedule and the track of each device, and of a full
+    window what had to come before what (None where no launch is recorded).
     """
 
     earliest_ns: int
@@ -222,11 +222,11 @@ def summarize(
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
     With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
-    `analyzers.whatif` alone needs, it is made sooner. With `causes` it has what charges and gains need. `steps` is the annotation whose repeats are the steps, instead of
-    the profiler's. `memory` is what reading one rank may take, in bytes: by default half of the machine's, with an
-    executor the share of one core in that. `numbers` are ranks by their files' names. `on_bytes` hears of each block of
-    bytes where it is read: for other processes it is pickled, as `reader` is, which reads a file in the place of
-    `summarize_file`. Raises as `analyzers.load` does.
+    `analyzers.whatif` alone needs, it is made sooner. With `causes` it has what charges and gains need. `steps` is the
+    annotation whose repeats are the steps, instead of the profiler's. `memory` is what reading one rank may take, in
+    bytes: by default half of the machine's, with an executor the share of one core in that. `numbers` are ranks by
+    their files' names. `on_bytes` hears of each block of bytes where it is read: for other processes it is pickled, as
+    `reader` is, which reads a file in the place of `summarize_file`. Raises as `analyzers.load` does.
     """
     recording = find(path, steps, budget_of(memory) if executor is None else memory, numbers)
     mapped = executor.map if executor is not None else map
@@ -248,8 +248,8 @@ def with_lanes(
     `summarize`.
     """
     mapped = executor.map if executor is not None else map
-    read = reader or summarize_file
-    one = partial(read, lanes=True, schedules=has_schedules(run), causes=has_causes(run), on_bytes=on_bytes)
+    summarized = reader or summarize_file
+    one = partial(summarized, lanes=True, schedules=has_schedules(run), causes=has_causes(run), on_bytes=on_bytes)
     results = list(mapped(catch_errors(one), files))
     read = [rank for result in results if not isinstance(result, AnalysisError) for rank in result]
     by_process = {(rank.path, rank.owner.pid): rank for rank in read}

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN
+from analyzers.causes import ChargeRow, Model, charge_rows, has_model
 from analyzers.collectives import (
     CollectiveRow,
     Exchange,
@@ -195,6 +196,23 @@ class Analyses:
     def cost(self) -> SyncCost | None:
         """Return what synchronization costs."""
         return sync_cost(self.run, self.rows, self.typical.windows, self.exposed, self.controls)
+
+    @cached_property
+    def in_full(self) -> Exchange:
+        """Return the communication of full windows, which alone have host and device on one clock."""
+        return exchange(self.run.of_full_windows(), self.exchanged.calibration) if self.run.is_light else self.exchanged
+
+    @cached_property
+    def causes(self) -> Model | None:
+        """Return the causal model; None where the run was read without what it needs, or does not tell it."""
+        if not has_model(self.run):
+            return None
+        return Model(self.in_full, self.controls, self.typical.steps.typical)
+
+    @cached_property
+    def charge_rows(self) -> list[ChargeRow]:
+        """Return what the critical path of the typical steps consists of."""
+        return charge_rows(self.causes, self.in_full) if self.causes is not None else []
 
     @cached_property
     def computed(self) -> Compute:

@@ -65,6 +65,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
         sharded=lazy(lambda: analyses.sharded),
         regions=lazy(lambda: region_rows(run)),
         tensor=lazy(lambda: analyses.tensor),
+        charges=lazy(lambda: analyses.charge_rows),
     )
 
 

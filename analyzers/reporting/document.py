@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from analyzers.causes import ChargeRow, ChargesSummary
 from analyzers.collectives import (
     BandwidthRow,
     ClockRow,
@@ -110,6 +111,7 @@ class Summary(LazyStruct, frozen=True):
     groups: list[GroupSummary] = msgspec.field(default_factory=list)
     pipelines: list[PipelineSummary] = msgspec.field(default_factory=list)
     steps: Steps = Steps([], [])
+    charges: ChargesSummary | None = None  # null where what had to come before what is not known
 
     __repr__ = brief
 
@@ -272,6 +274,7 @@ class Report(LazyStruct, frozen=True):
     pipeline: list[PipelineRow] = msgspec.field(default_factory=list)
     experts: list[ExpertRow] = msgspec.field(default_factory=list)
     attention: list[AttentionRow] = msgspec.field(default_factory=list)
+    charges: list[ChargeRow] = msgspec.field(default_factory=list)
 
     def __repr__(self) -> str:
         return f"Report({self.run.name})\nMain problem: {self.summary.headline.sentence}"

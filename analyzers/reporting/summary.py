@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import Float64
+from analyzers.causes import ChargesSummary, charges_summary
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
 from analyzers.layers import bucket_summaries, layer_summaries
 from analyzers.lazy_fields import lazy
@@ -79,7 +80,12 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         over_devices=over,
         groups=lazy(lambda: group_summaries(exchanged, analyses.rows, analyses.groups)),
         pipelines=list(evidence.pipelines),
+        charges=lazy(lambda: _charges(analyses)),
     )
+
+
+def _charges(analyses: Analyses) -> ChargesSummary | None:
+    return None if analyses.causes is None else charges_summary(analyses.causes, analyses.charge_rows)
 
 
 def _measures(analyses: Analyses) -> dict[str, NDArray[Any]]:

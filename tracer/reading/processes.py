@@ -23,7 +23,16 @@ from analyzers.lazy_fields import replaced
 from analyzers.memory import budget_of
 from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, is_pipe, places, size
-from analyzers.rank import OnBytes, ReadRanks, RunSummary, has_causes, has_schedules, summarize, summarize_file, with_lanes
+from analyzers.rank import (
+    OnBytes,
+    ReadRanks,
+    RunSummary,
+    has_causes,
+    has_schedules,
+    summarize,
+    summarize_file,
+    with_lanes,
+)
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from analyzers.trace import Helpers
@@ -121,7 +130,9 @@ def read_lanes(
     files = [file for file in find(path, steps, numbers=numbers).files if file.path in chosen]
     memory = _limit_memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
-    with _choose_readers(path, files, by, wanted(lanes=True, schedules=has_schedules(run), causes=has_causes(run))) as reading:
+    with _choose_readers(
+        path, files, by, wanted(lanes=True, schedules=has_schedules(run), causes=has_causes(run))
+    ) as reading:
         return with_lanes(run, files, reading.executor, reading.on_bytes, reading.read)
 
 

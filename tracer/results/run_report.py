@@ -72,7 +72,9 @@ class Source:
 
     def report(self) -> Report:
         """Read the run, and report it. Raises AnalysisError, TracerError."""
-        return read_twice(lambda: build(read_run(self.run, causes=True, steps=self.steps, by=self._readers()), self.links))
+        return read_twice(
+            lambda: build(read_run(self.run, causes=True, steps=self.steps, by=self._readers()), self.links)
+        )
 
     def page(self) -> str:
         """Read the run again with what is drawn, and build its page. Raises AnalysisError, TracerError."""

@@ -1,7 +1,7 @@
-"""Edges of devices: from launches, along streams, to calls that block or find the queue full.
+r"""Edges of devices: from launches, along streams, to calls that block or find the queue full.
 
 call       |launch|     |launch|        |sync............|
-                  \\           \\                       /
+                  \           \                       /
 stream 7           ####        |  ######--#######------
 stream 17                      ######
 """
@@ -17,7 +17,7 @@ from analyzers.rank.columns import Attribution, OtherLine
 from analyzers.rank.dependencies.points import Activities, Calls, EdgeKind, Edges
 from analyzers.rank.idle import Phase
 from analyzers.run import RankTrace
-from analyzers.trace import Category, Events
+from analyzers.trace import Events
 
 # What a launch takes at most to start something that nothing else holds.
 LONGEST_LATENCY_NS = 20_000
@@ -126,7 +126,9 @@ class Device:
         queued = ~overlaps & (gap_ns <= LONGEST_PAUSE_NS) & (self._launched_ns[rows] < self.ran.stop_ns[before])
         pause_ns = int(np.median(gap_ns[queued])) if queued.any() else 0
         lag_ns = np.where(overlaps, self.ran.start_ns[rows] - self.ran.start_ns[before], np.minimum(gap_ns, pause_ns))
-        return Edges.of(np.where(overlaps, self.start[before], self.stop[before]), self.start[rows], lag_ns, EdgeKind.STREAM)
+        return Edges.of(
+            np.where(overlaps, self.start[before], self.stop[before]), self.start[rows], lag_ns, EdgeKind.STREAM
+        )
 
     # Calls
 
@@ -144,7 +146,8 @@ class Device:
         of_pageable = np.zeros(len(self.calls), dtype=bool)
         of_pageable[self.ran.call[pageable & (self.ran.call >= 0)]] = True
         is_async = np.array(["Async" in name for name in names], dtype=bool)[self.calls.name]
-        return self._is_copy_call & (of_pageable | ~is_async)
+        blocking: Mask = self._is_copy_call & (of_pageable | ~is_async)
+        return blocking
 
     def calls_edges(self) -> Edges:
         """Return each call's own part, and what it waits for."""

@@ -1,7 +1,7 @@
-"""`RankGraph`: points in time of one rank, and edges between them that say what had to come first.
+r"""`RankGraph`: points in time of one rank, and edges between them that say what had to come first.
 
 host      |b launch e|~~~~~~~~~|b  launch  e|~~~~~~~|b sync        e|      ~ stretch: a thread's own time between calls
-                 \\                     \\                         /
+                 \                     \                         /
 device            s###########t---------s######t-----------------        s: activity starts, t: it stops
 
 Each edge says that its target comes at least `lag_ns` after its source; the latest one binds the point.

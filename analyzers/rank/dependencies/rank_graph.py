@@ -71,12 +71,12 @@ def _with_own_names(
     for column in (calls.name, calls.place, ran.name, ran.place, stretches.place):
         used[column[column >= 0]] = True
     number = np.where(used, np.cumsum(used) - 1, UNKNOWN)
-    named = [
+    named = (
         replace(calls, name=number[calls.name], place=values_at(number, calls.place)),
         replace(ran, name=number[ran.name], place=values_at(number, ran.place)),
         replace(stretches, place=values_at(number, stretches.place)),
-    ]
-    return tuple(name for name, is_used in zip(names, used.tolist(), strict=True) if is_used), tuple(named)
+    )
+    return tuple(name for name, is_used in zip(names, used.tolist(), strict=True) if is_used), named
 
 
 def _cuts(trace: RankTrace, ran: Activities, calls: Calls) -> tuple[Int64, Int64, Int64, Int64]:

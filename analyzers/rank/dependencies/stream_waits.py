@@ -86,7 +86,9 @@ def _from_other_streams(device: Device, waited_ns: Int64, target: Int64, only_co
         communicates = bool((ran.kind[on_stream] == Kind.COMM).any())
         asked = (lane[target] != stream) & (communicates | ~only_comm)
         given = np.searchsorted(calls.begin_ns[ran.call[on_stream]], waited_ns[asked])
-        ended = np.searchsorted(np.maximum.accumulate(ran.stop_ns[on_stream]), ran.start_ns[target[asked]] + HAND_OVER_NS, "right")
+        ended = np.searchsorted(
+            np.maximum.accumulate(ran.stop_ns[on_stream]), ran.start_ns[target[asked]] + HAND_OVER_NS, "right"
+        )
         source = values_at(on_stream, np.minimum(given, ended) - 1)
         found.append(_edges(device, source[source >= 0], target[asked][source >= 0]))
     return _once(Edges.joined(found))
