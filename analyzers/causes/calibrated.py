@@ -1,4 +1,4 @@
-"""The course at the step that people train: light durations, hosts without the profiler, unknown remainders.
+"""Calibrate a replay to the step without the profiler.
 
     full window's lags -> light window's durations -> hosts by their controls -> unknown remainders released, or the
     share that meets the unprofiled step -> where hosts set the pace, one common factor that meets it

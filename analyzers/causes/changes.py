@@ -1,4 +1,4 @@
-"""`Lags`: what the edges of a run take, in several variants side by side, and what scenarios change in them.
+"""`Lags` of a run, and what scenarios need to know of edges.
 
 A scenario is a function from lags to lags. A variant is a way to reckon what is not known for certain: unknown
 remainders kept or released, hosts at the lower or upper ends of their controls.
@@ -141,9 +141,9 @@ class Facts:
         """Return what of each edge a host's thread was in each state, ns as recorded: a column for each cause."""
         stretches, edges = self.stretches, len(self.graph.edges)
         width = max(Cause) + 1
-        counted = np.bincount(stretches.edge * width + stretches.cause, stretches.ns.astype(np.float64), edges * width)
-        covered: Float64 = counted.reshape(edges, width)
-        return covered
+        counted = np.zeros(edges * width)
+        np.add.at(counted, stretches.edge * width + stretches.cause, stretches.ns)
+        return counted.reshape(edges, width)
 
     def covered_ns(self, cause: Cause) -> Float64:
         """Return what of each edge a host's thread was in one state, ns as recorded."""

@@ -1,4 +1,4 @@
-"""Charges: the critical path of the typical steps, each nanosecond with its rank, cause, phase and place.
+"""Charges: the critical path by rank, cause, phase and place.
 
 rank 0   |host|launch|kernels######|........waits|M=transfer=|        the walk goes back from the end, over to the last
 rank 1   |host|..late...|launch|kernels##########|M=transfer=|        member where a member waited: rank 1 is charged

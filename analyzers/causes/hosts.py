@@ -1,4 +1,4 @@
-"""Hosts without the profiler: what of their time it stretches, and by how much.
+"""Scale hosts to their time without the profiler.
 
 profiled    |op|call|op|call|....sleep....|op|call|     excess: what lasts beyond four times the median per row
 dense       |op|call|op|call|.|           |op|call|     is stretched by the profiler, and scaled

@@ -1,4 +1,4 @@
-r"""`RunGraph`: the graphs of all ranks as one, joined where their collectives meet.
+r"""`RunGraph`: ranks' graphs, joined where their collectives meet.
 
 rank 0   s####t      s: starts, t: stops           s......t
 rank 1      s#t      each member arrives, and all       \ /|
@@ -240,4 +240,5 @@ def _light_transfers(graph: RunGraph, kept: _Members, leaves: _Members, instance
 
 
 def _by_point(part: RankGraph, values: Int64) -> Int64:
-    return np.r_[np.full(2 * len(part.calls), UNKNOWN), np.repeat(values, 2)]
+    by_point: Int64 = np.r_[np.full(2 * len(part.calls), UNKNOWN), np.repeat(values, 2)]
+    return by_point

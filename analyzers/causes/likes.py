@@ -1,4 +1,4 @@
-"""What a rank's edges would take if it were as the others: kernels and stretches of the host that are alike.
+"""Edges that are alike on several ranks, and what others take.
 
 Like are the k-th of a name in a step. They take the others' median, rescaled so that their sum is the median of the
 others' sums.

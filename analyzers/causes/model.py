@@ -1,4 +1,4 @@
-"""`Model`: the causal model of a run, made when asked for: its charges, and what changes would bring."""
+"""`Model`: the causal model of a run, made when asked for."""
 
 from __future__ import annotations
 

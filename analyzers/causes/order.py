@@ -1,4 +1,4 @@
-"""An order in which every point comes after all that it waits for, by time and, at one time, by edges."""
+"""Topological order of points, by time and edges."""
 
 from __future__ import annotations
 

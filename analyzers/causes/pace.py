@@ -1,4 +1,4 @@
-"""`Course`: the typical steps of a run again and again, and the pace at which changed lags let them go.
+"""`Course`: typical steps replayed again and again, and their pace.
 
 recorded      | 3      | 4      | 5  (odd)   | 6      | 7 (last)
 course        | 3      | 4      | 6      | 3      | 4      | 6      | ...      each begins where the one before left off

@@ -1,4 +1,4 @@
-"""What a change would bring: scenarios, each a function from lags to lags.
+"""Scenarios: what a change would bring.
 
 T    |host|....|kernels|..wait..|        pace of the lags as they are
 T'   |host|....|kernels|..|              pace of the lags that a scenario changes; T - T' is its gain

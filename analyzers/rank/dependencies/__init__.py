@@ -2,7 +2,9 @@
 
 In order: `points` says what the graph is, `host_calls` finds calls of the runtime and the order in which threads make
 them, `device_order` what launches, streams and blocking calls wait for, `stream_waits` what streams wait for, and
-`rank_graph` puts them together.
+`building` puts them together.
+
+Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.dependencies.points import (
@@ -15,4 +17,4 @@ from analyzers.rank.dependencies.points import (
     RankGraph,
     Stretches,
 )
-from analyzers.rank.dependencies.rank_graph import rank_graph
+from analyzers.rank.dependencies.building import rank_graph

@@ -1,4 +1,4 @@
-r"""Edges of devices: from launches, along streams, to calls that block or find the queue full.
+r"""Edges of devices: launches, streams, blocking calls, a full queue.
 
 call       |launch|     |launch|        |sync............|
                   \           \                       /

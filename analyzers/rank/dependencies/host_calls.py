@@ -1,4 +1,4 @@
-"""Calls of the runtime that launch or wait, and the order in which a rank's threads make them.
+"""Calls that launch or wait, and the order of host threads.
 
 main      |launch|~~~~~|launch|......................|launch|      ~ an edge of its own
 autograd                  ~~~~~|launch|~~~|launch|~~~              a burst: between the main thread's call before and

@@ -1,4 +1,4 @@
-r"""`RankGraph`: points in time of one rank, and edges between them that say what had to come first.
+r"""`RankGraph`: points in time of one rank, and dependencies between them.
 
 host      |b launch e|~~~~~~~~~|b  launch  e|~~~~~~~|b sync        e|      ~ stretch: a thread's own time between calls
                  \                     \                         /

@@ -1,4 +1,4 @@
-"""Edges between streams: collectives wait for their callers' streams, and other work for collectives.
+"""Waits of streams for one another and for collectives.
 
 thread       |conv|all_reduce|conv|............|wait|optimizer|
 stream 7      ####            ####                   ########      the optimizer waits for the all-reduce

@@ -1,4 +1,4 @@
-"""Make the graph of one rank: its calls, its activities, and what each waited for."""
+"""Make the graph of one rank."""
 
 from __future__ import annotations
 
