@@ -7,6 +7,7 @@ them, `device_order` what launches, streams and blocking calls wait for, `stream
 Decisions: docs/dev/decisions/rank.md
 """
 
+from analyzers.rank.dependencies.building import rank_graph
 from analyzers.rank.dependencies.points import (
     Activities,
     Calls,
@@ -17,4 +18,3 @@ from analyzers.rank.dependencies.points import (
     RankGraph,
     Stretches,
 )
-from analyzers.rank.dependencies.building import rank_graph
