@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -46,8 +47,9 @@ def small() -> Job:
     return read("ST")
 
 
-def published(job: Job) -> dict:
-    return json.loads((PUBLIC / f"result-{job.name}.json").read_text())
+def published(job: Job) -> dict[str, Any]:
+    answers: dict[str, Any] = json.loads((PUBLIC / f"result-{job.name}.json").read_text())
+    return answers
 
 
 def last_stage(job: Job) -> set[int]:
@@ -151,6 +153,6 @@ def test_a_kernel_that_would_start_before_its_launch_is_refused(small: Job, tmp_
         step: {worker: [replace(one, start_ns=0, end_ns=0) for one in each] for worker, each in workers.items()}
         for step, workers in small.steps.items()
     }
-    # What synchronizes nobody is not drawn, and all of a step begins with it.
+    # Nothing is left to synchronize anybody, and a step's last launches come after all of its kernels.
     with pytest.raises(ValueError, match="late to launch"):
         convert(replace(small, steps=early), tmp_path)

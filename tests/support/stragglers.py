@@ -8,7 +8,7 @@ beside the checkout has them. A worker is a stage of a pipeline in one data-para
 * Sizes, and the tensor-parallel peers of a worker: its all-reduce with them is of a group of one.
 * Synchronizations between a worker's last message and its first all-reduce: no worker of the last stage goes on before
   all of them have come so far, and in two jobs none of the first line. They are drawn as all-reduces
-  (`Kind.UNRECORDED`), since a device that rests for seconds behind its launches is no device.
+  (`Kind.UNRECORDED`): a kernel that an idle device begins seconds after its launch is corrupt for whoever reads it.
 
     compute stream   all-gather F0 F1 ....... B0 ....  ......  all-reduces reduce-scatter norm optimizer
     message streams             s0  s1 rrrrrr    s0 rrr
@@ -193,18 +193,19 @@ def _unrecorded(job: Job) -> dict[int, list[Worker]]:
 
     Those are told by when they went on: in no step did any of them before the last of them had come so far.
     """
-    groups = {
-        number: [worker for worker in job.workers if is_in(worker)]
-        for number, is_in in enumerate((lambda one: one.stage == job.stages - 1, lambda one: one.line == 0))
-    }
+    last_stage = [worker for worker in job.workers if worker.stage == job.stages - 1]
+    first_line = [worker for worker in job.workers if worker.line == 0]
     return {
         number: members
-        for number, members in groups.items()
-        if all(
-            min(_goes_on(workers[one])[1] for one in members) > max(_goes_on(workers[one])[0] for one in members)
-            for workers in job.steps.values()
-        )
+        for number, members in enumerate((last_stage, first_line))
+        if all(_wait_for_each_other(members, workers) for workers in job.steps.values())
     }
+
+
+def _wait_for_each_other(members: Sequence[Worker], workers: dict[Worker, list[Operation]]) -> bool:
+    """Whether none of these went on in a step before the last of them had come as far as its first all-reduce."""
+    arrived, went_on = zip(*(_goes_on(workers[worker]) for worker in members), strict=True)
+    return min(went_on) > max(arrived)
 
 
 def _goes_on(operations: Sequence[Operation]) -> tuple[int, int]:
@@ -230,7 +231,8 @@ def waits_for(operations: Sequence[Operation]) -> list[list[int]]:
     """What each operation of a worker in a step waits for on its own device, by place in the order of launches.
 
     Messages of one kind are a stream, all else is another. A message waits for what that other held when it was
-    launched; the first to be launched there afterwards waits for all messages since.
+    launched; the first to be launched there afterwards waits for all messages since, sent or received: on no worker
+    does compute run beside a message.
     """
     waits: list[list[int]] = []
     last: dict[Kind | None, int] = {}
