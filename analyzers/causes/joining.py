@@ -155,7 +155,9 @@ def _members(
     for place, (rank, graph) in enumerate(zip(ranks, graphs, strict=True)):
         asked = np.flatnonzero(table.rank[rows] == rank)
         ran = graph.activities
-        key, wanted = keys_by_part((ran.device, ran.start_ns), (table.device[rows[asked]], table.start_ns[rows[asked]]))
+        of_row = (table.correlation[rows[asked]], table.start_ns[rows[asked]])
+        # One call may launch many, and several may start at once.
+        key, wanted = keys_by_part((ran.correlation, ran.start_ns), of_row)
         order = np.argsort(key, kind="stable")
         activity = values_at(order, find(key[order], wanted))
         points = first_point[place] + 2 * len(graph.calls) + 2 * activity

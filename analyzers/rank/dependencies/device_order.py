@@ -47,6 +47,7 @@ def activities_of(
         row=rows,
         device=events.device[rows].astype(np.int64),
         stream=events.stream[rows],
+        correlation=events.correlation[rows],
         start_ns=events.start_ns[rows],
         stop_ns=events.end_ns[rows],
         light_start_ns=np.where(has_light, timed.start_ns[rows], UNKNOWN),

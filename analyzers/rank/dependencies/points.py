@@ -113,6 +113,7 @@ class Activities(Columns):
     row: Int64
     device: Int64
     stream: Int64
+    correlation: Int64
     start_ns: Int64
     stop_ns: Int64
     light_start_ns: Int64
