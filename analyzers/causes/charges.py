@@ -263,6 +263,8 @@ def _by_state(facts: Facts, edge: Int64, whole: Charges) -> Charges:
     ns = np.rint((done - base) * scale).astype(np.int64) - np.rint((before - base) * scale).astype(np.int64)
     cause = np.full(max(Cause) + 1, Charge.UNKNOWN)
     cause[list(_OF_HOST)] = list(_OF_HOST.values())
+    if facts.graph.parts[0].on_host:
+        cause[Cause.OPERATOR] = Charge.COMPUTE
     in_pieces = replace(
         whole.take(of),
         cause=cause[stretches.cause[piece]],

@@ -113,8 +113,8 @@ def _median_step(step: Int64, ns: Float64, steps: int) -> float:
 
 def _profiled_ns(course: Course, place: int) -> float:
     """Return a typical step of a rank's host, from the launch of its first activity to that of the next one's."""
-    part = course.graph.parts[place]
-    lengths = dict(zip(part.steps[:-1].tolist(), np.diff(part.cut_ns).tolist(), strict=True))
+    steps = course.graph.parts[place].steps
+    lengths = dict(zip(steps.number[:-1].tolist(), np.diff(steps.cut_ns).tolist(), strict=True))
     known = [lengths[step] for step in course.steps if step in lengths]
     return float(np.median(known)) if known else 1.0
 

@@ -123,7 +123,7 @@ def _shift_ns(exchanged: Exchange, rank: RankNumber, reference: RankNumber) -> i
 
 def _of_run(graph: RankGraph, shift_ns: int, renumbered_by: int) -> Points:
     points = graph.points
-    step = values_at(graph.steps - renumbered_by, points.step)
+    step = values_at(graph.steps.number - renumbered_by, points.step)
     columns = points.columns() | {"time_ns": points.time_ns - shift_ns, "step": step}
     return Points(**columns)
 
@@ -171,8 +171,6 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> R
     known = np.ones(len(instances), dtype=bool)
     np.logical_and.at(known, members.instance, members.start >= 0)
     known &= ~instances.partial & (np.diff(instances.first) > 1)
-    # Of what ended too far apart nobody knows who waited for whom.
-    known &= exchanged.transfers.transfer_ns != UNKNOWN
     kept = members.take(known[members.instance])
     time_ns = graph.points.time_ns
     met_ns = np.full(len(instances), np.iinfo(np.int64).min)

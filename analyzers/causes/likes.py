@@ -43,17 +43,16 @@ class Likes(Columns):
 
     def _rescaled(self, values: Float64, rows: Int64, taken: Float64, place: int) -> Float64:
         """Return by how much to rescale each of a rank's rows, so that a step's sum is the others' median sum."""
-        step, ranks = self.step, int(self.rank.max(initial=0)) + 1
+        step, ranks = self.step, max(int(self.rank.max(initial=0)), place) + 1
         # Sums of what the rank has its like of.
         is_like = np.isin(self.key, self.key[rows])
         steps = int(step.max(initial=0)) + 1
-        sums = np.bincount(self.rank[is_like] * steps + step[is_like], values[is_like], ranks * steps).reshape(
-            ranks, steps
-        )
-        others = np.delete(sums, place, axis=0)
-        others = np.where(others > 0, others, np.nan)
-        with np.errstate(all="ignore"):
-            wanted = np.nanmedian(others, axis=0) if len(others) else np.full(steps, np.nan)
+        place_and_step = self.rank[is_like] * steps + step[is_like]
+        sums = np.bincount(place_and_step, values[is_like], ranks * steps).reshape(ranks, steps)
+        # Ranks without the step come last, and count not.
+        others = np.sort(np.where(np.delete(sums, place, axis=0) > 0, np.delete(sums, place, axis=0), np.inf), axis=0)
+        having = np.isfinite(others).sum(axis=0)
+        wanted = middles(others.T.ravel(), np.arange(steps) * len(others), np.arange(steps) * len(others) + having)
         own = np.bincount(step[rows], taken, steps)
         factor = np.where((own > 0) & ~np.isnan(wanted), wanted / np.where(own > 0, own, 1), 1.0)
         return factor[step[rows]]

@@ -124,10 +124,10 @@ def _advance(times: list[Float64], chains: list[Float64], step: ContractedStep, 
     add, maximum = np.add, np.maximum
     for node, source, chain, other, other_chain in step.into:
         row = times[node]
-        add(times[source], chains[chain], row)
+        add(times[source], chains[chain], out=row)
         if other >= 0:
-            add(times[other], chains[other_chain], scratch)
-            maximum(row, scratch, row)
+            add(times[other], chains[other_chain], out=scratch)
+            maximum(row, scratch, out=row)
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +258,11 @@ def _course_edges(graph: RunGraph, rows: Int64, place: int, *, earlier: bool) ->
 
 
 def _marks(graph: RunGraph, step: int) -> Int64:
-    """Return each rank's first activity in a step."""
+    """Return each rank's first activity in a step; on a CPU run, where the step is marked."""
     points = graph.points
-    starts = np.flatnonzero((points.step == step) & (points.kind == PointKind.START))
+    on_host = np.array([part.on_host for part in graph.parts] + [False])[graph.rank]
+    kind = np.where(on_host, PointKind.BEGIN, PointKind.START)
+    starts = np.flatnonzero((points.step == step) & (points.kind == kind))
     starts = starts[np.lexsort((points.time_ns[starts], graph.rank[starts]))]
     return starts[begins(graph.rank[starts])]
 

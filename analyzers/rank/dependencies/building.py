@@ -8,12 +8,14 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, values_at
 from analyzers.rank.columns import Attribution, profiler_steps
+from analyzers.rank.dependencies.cpu_run import cpu_calls, cpu_edges
 from analyzers.rank.dependencies.device_order import Device, activities_of
 from analyzers.rank.dependencies.host_calls import find_calls, host_edges, stretches_of
 from analyzers.rank.dependencies.points import (
     OTHER_SCATTER_NS,
     Activities,
     Calls,
+    CutSteps,
     Edges,
     PointKind,
     Points,
@@ -32,17 +34,19 @@ _DOUBTED = Health.ENDLESS
 
 
 def rank_graph(trace: RankTrace, attributed: Attribution, ran: HostRows) -> RankGraph | None:
-    """Return one rank's graph at the full window's times; None on a CPU run, and where no launch is recorded."""
+    """Return one rank's graph at the full window's times; None where no launch is recorded."""
+    if trace.is_cpu_run:
+        return _of_cpu_run(trace, ran)
     events = trace.events
     rows = np.flatnonzero(events.on_device & ((events.health & _DOUBTED) == 0))
     found = find_calls(ran, rows)
-    if trace.is_cpu_run or not (found.launched_by >= 0).any():
+    if not (found.launched_by >= 0).any():
         return None
     calls = found.calls
     activities = activities_of(trace, attributed, rows, found.launched_by, calls)
     device = Device(events, calls, activities)
-    steps, cut_ns, first_start_ns, cycle = _cuts(trace, activities, calls)
-    points = _points(calls, activities, cut_ns, first_start_ns)
+    steps = _cut_steps(trace, activities, calls)
+    points = _points(calls, activities, steps)
     edges = Edges.joined(
         [
             host_edges(ran, calls),
@@ -55,12 +59,31 @@ def rank_graph(trace: RankTrace, attributed: Attribution, ran: HostRows) -> Rank
     )
     late = unexplained(points, edges)[device.start] > OTHER_SCATTER_NS
     edges = Edges.joined([edges, soon_after(device, np.flatnonzero(late))])
+    return _graph(ran, (points, edges), calls, activities, steps)
+
+
+def _of_cpu_run(trace: RankTrace, ran: HostRows) -> RankGraph:
+    """Return the graph of a rank that computes on its host: the main thread's time, and gloo's spans beside it."""
+    calls, spans = cpu_calls(trace, ran)
+    marked = profiler_steps(trace.events)
+    steps = CutSteps(marked.number, marked.start_ns, marked.start_ns, marked.cycle)
+    return _graph(ran, (_points(calls, spans, steps), cpu_edges(calls, spans)), calls, spans, steps, on_host=True)
+
+
+def _graph(
+    ran: HostRows,
+    graph: tuple[Points, Edges],
+    calls: Calls,
+    activities: Activities,
+    steps: CutSteps,
+    *,
+    on_host: bool = False,
+) -> RankGraph:
+    points, edges = graph
     edges, dropped = bound(points, edges)
     stretches, counted = stretches_of(ran, calls, edges)
-    names, (calls, activities, stretches) = _with_own_names(events.names, calls, activities, stretches)
-    return RankGraph(
-        points, edges, stretches, calls, activities, names, counted, steps, cut_ns, first_start_ns, cycle, dropped
-    )
+    names, (calls, activities, stretches) = _with_own_names(ran.host.events.names, calls, activities, stretches)
+    return RankGraph(points, edges, stretches, calls, activities, names, counted, steps, dropped, on_host)
 
 
 def _with_own_names(
@@ -79,8 +102,8 @@ def _with_own_names(
     return tuple(name for name, is_used in zip(names, used.tolist(), strict=True) if is_used), named
 
 
-def _cuts(trace: RankTrace, ran: Activities, calls: Calls) -> tuple[Int64, Int64, Int64, Int64]:
-    """Return the steps that have device events, when the host launches the first of each, and when it starts."""
+def _cut_steps(trace: RankTrace, ran: Activities, calls: Calls) -> CutSteps:
+    """Return the steps that have device events, cut where the host launches the first one of each."""
     steps = profiler_steps(trace.events)
     launched = np.flatnonzero(ran.call >= 0)
     index = steps.index_at(calls.begin_ns[ran.call[launched]])
@@ -90,13 +113,13 @@ def _cuts(trace: RankTrace, ran: Activities, calls: Calls) -> tuple[Int64, Int64
     cut_ns = calls.begin_ns[ran.call[launched[first]]]
     order = np.argsort(cut_ns, kind="stable")
     present, first, cut_ns = present[order], first[order], cut_ns[order]
-    return steps.number[present], cut_ns, ran.start_ns[launched[first]], steps.cycle[present]
+    return CutSteps(steps.number[present], cut_ns, ran.start_ns[launched[first]], steps.cycle[present])
 
 
-def _points(calls: Calls, ran: Activities, cut_ns: Int64, first_start_ns: Int64) -> Points:
+def _points(calls: Calls, ran: Activities, steps: CutSteps) -> Points:
     """Return points of calls, begin and end by turns, then those of activities, start and stop by turns."""
-    call_step = np.searchsorted(cut_ns, calls.begin_ns, side="right") - 1
-    started_in = np.searchsorted(first_start_ns, ran.start_ns, side="right") - 1
+    call_step = np.searchsorted(steps.cut_ns, calls.begin_ns, side="right") - 1
+    started_in = np.searchsorted(steps.first_start_ns, ran.start_ns, side="right") - 1
     run_step = np.where(ran.call >= 0, np.r_[call_step, UNKNOWN][ran.call], started_in)
     lane = ran.device * (int(ran.stream.max(initial=0)) + 1) + ran.stream
     return Points(

@@ -71,7 +71,7 @@ def host_edges(ran: HostRows, calls: Calls) -> Edges:
             target.append(after)
             handed_over[joined] = True
     source[0], target[0] = own[:-1][~handed_over[: len(own) - 1]], own[1:][~handed_over[: len(own) - 1]]
-    return _stretch_edges(calls, np.concatenate(source), np.concatenate(target))
+    return stretch_edges(calls, np.concatenate(source), np.concatenate(target))
 
 
 def _bursts(
@@ -104,7 +104,7 @@ def _main_rests(events: Events, calls: Calls, own: Int64, burst: tuple[int, Int6
     return rests
 
 
-def _stretch_edges(calls: Calls, source: Int64, target: Int64) -> Edges:
+def stretch_edges(calls: Calls, source: Int64, target: Int64) -> Edges:
     """Return edges from ends of calls to beginnings: from the beginning of one that has not returned by then."""
     still_open = calls.end_ns[source] > calls.begin_ns[target]
     since_ns = np.where(still_open, calls.begin_ns[source], calls.end_ns[source])

@@ -9,9 +9,8 @@ Each edge says that its target comes at least `lag_ns` after its source; the lat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,11 +146,25 @@ class Calls(Columns):
 
 
 @dataclass(frozen=True, eq=False)
+class CutSteps(Columns):
+    """Profiled steps in order: their numbers, and in which cycle of the profiler each is.
+
+    `cut_ns` is when the host launches the first activity of each, `first_start_ns` when that starts; on a CPU run both
+    are when the step is marked.
+    """
+
+    number: Int64
+    cut_ns: Int64
+    first_start_ns: Int64
+    cycle: Int64
+
+
+@dataclass(frozen=True, eq=False)
 class RankGraph:
     """One rank's points and edges; calls' points come first (begin, end by turns), then those of activities.
 
-    `rows_per_edge` counts the host's recorded rows on each edge. `steps` are the numbers of the profiler's steps that
-    have device events, `cut_ns` when the host launches the first of each. `dropped` edges contradict recorded times.
+    `rows_per_edge` counts the host's recorded rows on each edge. `dropped` edges contradict recorded times. `on_host`:
+    the host computes, a CPU run.
     """
 
     points: Points
@@ -161,19 +174,11 @@ class RankGraph:
     activities: Activities
     names: tuple[str, ...]
     rows_per_edge: Int64
-    steps: Int64
-    cut_ns: Int64
-    first_start_ns: Int64
-    cycle: Int64
+    steps: CutSteps
     dropped: int = 0
-    sources: Int64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    on_host: bool = False
 
     __repr__ = brief
-
-    @cached_property
-    def start_point(self) -> Int64:
-        """Return the point at which each activity starts; it stops at the next one."""
-        return 2 * len(self.calls) + 2 * np.arange(len(self.activities))
 
 
 def bound(points: Points, edges: Edges) -> tuple[Edges, int]:
