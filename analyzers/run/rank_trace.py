@@ -24,7 +24,6 @@ from analyzers.texts import brief
 from analyzers.trace import (
     C10D,
     SPANS,
-    STEP,
     Category,
     Events,
     Header,
@@ -95,8 +94,7 @@ class RankTrace:
     @cached_property
     def gloo(self) -> NDArray[np.bool_]:
         """Return the rows of gloo's collectives, which run on worker threads of the process group."""
-        steps = self.events.named(STEP) & (self.events.category == Category.ANNOTATION)
-        stepping = np.unique(self.events.thread[steps])
+        stepping = np.unique(self.events.thread[self.events.steps])
         return self.events.named(*SPANS) & ~np.isin(self.events.thread, stepping)
 
     @cached_property
@@ -111,8 +109,7 @@ class RankTrace:
     @cached_property
     def step_candidates(self) -> tuple[str, ...]:
         """Return names of annotations that could be its steps, best first; none where the profiler marks them."""
-        marked = (self.events.category == Category.ANNOTATION) & self.events.named(STEP)
-        return () if marked.any() else step_candidates(self.events)
+        return () if len(self.events.steps) else step_candidates(self.events)
 
     @cached_property
     def suspects(self) -> dict[str, int]:
@@ -296,6 +293,6 @@ def check_windows(events: Events, budget: Budget, taken: int) -> None:
             f"{budget.file}: holds kernels of {devices:,} devices, where one process has {MOST_DEVICES:,} at most: "
             "damaged, or not one rank's; record it again"
         )
-    steps = int(((events.category == Category.ANNOTATION) & events.named(STEP)).sum())
+    steps = len(events.steps)
     windows = min(steps * devices, max(int(on_device.sum()), steps))
     budget.check(taken + windows * WINDOW_BYTES, f"{windows:,} windows (steps on devices) of it")

@@ -243,7 +243,7 @@ def _owners(events: Events, code: Int64, processes: Sequence[int | str], codes: 
     listed = sorted({labels[index] for index in codes.tolist() if labels[index]})
     if len(listed) > 1:
         return np.array([listed.index(label) if label in listed else UNKNOWN for label in labels], dtype=np.int64)
-    marks = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP))
+    marks = events.steps
     marked = np.unique(np.stack([events.name[marks].astype(np.int64), code[marks]]), axis=1)
     numbers, shared = np.unique(marked[0], return_counts=True)
     alike = np.unique(marked[1][np.isin(marked[0], numbers[shared > 1])])

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
+from analyzers.arrays import UNKNOWN, Int64, Mask, is_in, rows_by
 from analyzers.trace.collective_calls import kind_of_call
 from analyzers.trace.events import Events, launch_rows
 from analyzers.trace.kernel_names import Category, Kind, path_of
@@ -54,8 +54,10 @@ def _moving_kernels(events: Events) -> Int64:
 
 
 def _find_candidates(events: Events) -> Int64:
-    moves = [name.startswith("Memcpy") and not any(way in name for way in _STAGING) for name in events.names]
-    return np.flatnonzero((events.category == Category.MEMCPY) & np.array(moves, dtype=bool)[events.name])
+    def moves(name: str) -> bool:
+        return name.startswith("Memcpy") and not any(way in name for way in _STAGING)
+
+    return events.called(Category.MEMCPY, moves)
 
 
 def _host_calls(events: Events) -> Int64:
@@ -66,8 +68,10 @@ def _host_calls(events: Events) -> Int64:
 
 
 def _calls_a_collective(name: str) -> bool:
-    prefix = next((prefix for prefix in COLLECTIVE_CALLS if name.startswith(prefix)), None)
-    return prefix is not None and kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
+    if not name.startswith(COLLECTIVE_CALLS):
+        return False
+    prefix = next(filter(name.startswith, COLLECTIVE_CALLS))
+    return kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
 
 
 def _find_outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
@@ -105,9 +109,9 @@ def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
 
 def _of_lost(events: Events, calls: Int64) -> Int64:
     """Return the outermost calls that launch a kernel of which the profile has no event: it may have communicated."""
-    launches = np.array([KERNEL_LAUNCH.match(name) is not None for name in events.names], dtype=bool)[events.name]
-    rows = np.flatnonzero(launches & (events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
-    lost = rows[~np.isin(events.correlation[rows], events.correlation[events.on_device])]
+    rows = events.called(Category.LAUNCH, KERNEL_LAUNCH.match)
+    rows = rows[events.correlation[rows] != UNKNOWN]
+    lost = rows[~is_in(events.correlation[rows], events.correlation[events.on_device])]
     return _find_outermost(events, calls, lost)
 
 

@@ -108,12 +108,11 @@ def _behind(events: Events, rows: Int64) -> int:
     """
     if not len(rows) or len(np.unique(events.device[rows])) > 1:
         return 0  # a synchronization is of one device
-    waits = np.array([name.endswith("DeviceSynchronize") for name in events.names], dtype=bool)[events.name]
-    waits = np.flatnonzero(waits & (events.category == Category.LAUNCH))
+    waits = events.called(Category.LAUNCH, lambda name: name.endswith("DeviceSynchronize"))
     before = np.searchsorted(events.launched_ns[rows], events.start_ns[waits])
     waits, before = waits[before > 0], before[before > 0]
     if not len(waits):
         return 0
     ends = np.maximum.accumulate(events.end_ns[rows])
     late = (ends[before - 1] - events.end_ns[waits]).max()
-    return int(late - max(0, (events.start_ns - events.launched_ns)[rows].min()))
+    return int(late - max(0, (events.start_ns[rows] - events.launched_ns[rows]).min()))

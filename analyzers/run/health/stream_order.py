@@ -104,9 +104,9 @@ def _endless(rows: Relations, row: Int64, dur_ns: Int64, queue: Int64) -> tuple[
     events = rows.events
     last = np.flatnonzero(np.r_[begins(queue)[1:], True][: len(queue)])
     last = last[(events.kind[row[last]] != Kind.COMM) & (dur_ns[last] >= _TIMES)]
-    alike = np.flatnonzero(np.isin(events.name[row], events.name[row[last]]))
     if not len(last):
         return last, dur_ns[last]
+    alike = np.flatnonzero(np.isin(events.name[row], events.name[row[last]]))
     like = distinct(events.name[row[alike]], events.grid[row[alike]], events.nbytes[row[alike]])
     usual_ns = medians(dur_ns[alike], like.index, len(like))[like.index]
     is_endless = (like.count[like.index] >= _LIKE) & (usual_ns > 0) & (dur_ns[alike] >= _TIMES * usual_ns)
