@@ -19,7 +19,7 @@ from analyzers.arrays import UNKNOWN, Columns, Int64, find, sorted_set, values_a
 from analyzers.texts import brief
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import Call, Inputs
-from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
+from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category
 from analyzers.trace.range_names import STEP
 
 
@@ -117,7 +117,7 @@ class Events(Columns):
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
         """Return the mask for rows that are device activity."""
-        return np.isin(self.category, DEVICE_CATEGORIES)
+        return self.category <= LAST_DEVICE_CATEGORY
 
     def named(self, *prefixes: str) -> NDArray[np.bool_]:
         """Return the mask for rows whose name starts with one of the prefixes."""

@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.trace.libraries import has_hint, library_of
+from analyzers.trace.libraries import has_hint, keep_answers, library_of
 
 
 class Category(IntEnum):
@@ -39,6 +39,8 @@ class Kind(IntEnum):
 
 
 DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+# No other category is less.
+LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
 
 # Rows about a stream's or the host's waiting, which are no activity of the device whatever category they carry.
 _WAITING = frozenset({"Stream Wait Event", "Event Sync", "Stream Sync", "Context Sync", "Device Sync"})
@@ -50,6 +52,7 @@ _BRACKET = re.compile("[<>(]")
 _UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N_\w*)::")
 
 
+@keep_answers
 def path_of(kernel: str) -> str:
     """Return a kernel's own name behind its namespaces, mangled or not: `a::b::kernel`."""
     return _UNNAMED.sub("", _demangled(kernel) or _without_types(kernel))

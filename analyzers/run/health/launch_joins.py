@@ -68,13 +68,13 @@ def _by_id(events: Events, rows: Int64) -> Int64:
 
 def _by_call(events: Events, correlation: Int64) -> NDArray[np.int8]:
     """Return the category of every row, of kernels that a call launched which copies or sets memory what it does."""
-    calls = {done: events.called(Category.LAUNCH, pattern.match) for done, pattern in _BY_CALL.items()}
+    calls = events.called(Category.LAUNCH, lambda name: any(of.match(name) for of in _BY_CALL.values()))
     kernels = np.flatnonzero((events.category == Category.KERNEL) & (correlation > 0))
-    kernels = kernels[is_in(correlation[kernels], correlation[np.concatenate([*calls.values()])])]
+    kernels = kernels[is_in(correlation[kernels], correlation[calls])]
     if not len(kernels):
         return events.category
     launch = launch_rows(events.category, correlation, events.start_ns, correlation[kernels])
     category = events.category.copy()
-    for done, rows in calls.items():
-        category[kernels[is_in(launch, rows)]] = done
+    for done, pattern in _BY_CALL.items():
+        category[kernels[is_in(launch, events.called(Category.LAUNCH, pattern.match))]] = done
     return category

@@ -103,7 +103,9 @@ def _endless(rows: Relations, row: Int64, dur_ns: Int64, queue: Int64) -> tuple[
     """Return the places of last rows of streams without a known end, and the median length of their like."""
     events = rows.events
     last = np.flatnonzero(np.r_[begins(queue)[1:], True][: len(queue)])
-    last = last[(events.kind[row[last]] != Kind.COMM) & (dur_ns[last] >= _TIMES)]
+    # No median is less than the least of all.
+    least_ns = max(1, int(dur_ns.min(initial=np.iinfo(np.int64).max // _TIMES)))
+    last = last[(events.kind[row[last]] != Kind.COMM) & (dur_ns[last] >= _TIMES * least_ns)]
     if not len(last):
         return last, dur_ns[last]
     alike = np.flatnonzero(np.isin(events.name[row], events.name[row[last]]))

@@ -50,7 +50,7 @@ SPANS = tuple(prefix for library in LISTED for prefix in library.spans)
 SIZED_BY = _join(*(pattern for library in LISTED for pattern in library.sized_by))
 
 
-def _keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
+def keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
     """Keep what was looked up: ranks of a run have the same names. Longer ones, of which few exist, are not kept."""
     kept = lru_cache(maxsize=_MOST_KEPT)(look_up)
 
@@ -61,7 +61,7 @@ def _keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
     return looked_up
 
 
-@_keep_answers
+@keep_answers
 def library_of(path: str) -> Library | None:
     """Return the library that a kernel belongs to, None for one that does not communicate."""
     if path.startswith(_INDUCTOR):
@@ -69,7 +69,7 @@ def library_of(path: str) -> Library | None:
     return next((library for library, pattern in _KERNELS if pattern.search(path, 0, _LOOKED_AT)), None)
 
 
-@_keep_answers
+@keep_answers
 def has_hint(path: str, *texts: str) -> bool:
     """Whether a kernel that belongs to no library has a word for communication in one of `texts`, or in its path."""
     if path.startswith(_INDUCTOR):
