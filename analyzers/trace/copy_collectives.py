@@ -63,7 +63,7 @@ def _find_candidates(events: Events) -> Int64:
 def _host_calls(events: Events) -> Int64:
     """Return the host's rows that call a collective: those that tell of one, and those named after one."""
     named = np.array([_calls_a_collective(name) for name in events.names], dtype=bool)[events.name]
-    on_host = np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION))
+    on_host = (events.category == Category.OPERATOR) | (events.category == Category.ANNOTATION)
     return np.flatnonzero(on_host & (named | (events.call >= 0)))
 
 
