@@ -213,8 +213,7 @@ def find(ordered: Int64, wanted: Int64) -> Int64:
 
 def is_in(values: Int64, others: Int64) -> Mask:
     """Return which values are among others; np.isin takes four times as long where both are many."""
-    among: Mask = find(np.sort(others), values) >= 0
-    return among
+    return find(np.sort(others), values) >= 0
 
 
 def none_if_negative(value: int | np.int64) -> int | None:

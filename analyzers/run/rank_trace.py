@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.arrays import begins, distinct
 from analyzers.errors import TooLarge, UnreadableTrace, UnusableRun
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
@@ -121,13 +122,10 @@ class RankTrace:
         rows = np.flatnonzero(events.category == Category.KERNEL)
         if not len(rows) or (events.kind == Kind.COMM).any() or self.gloo.any():
             return {}
-        _, stream = np.unique(np.stack([events.device[rows], events.stream[rows]]), axis=1, return_inverse=True)
-        busy_ns = np.bincount(stream.ravel(), weights=events.dur_ns[rows])
-        device = np.zeros(len(busy_ns), dtype=np.int64)
-        device[stream.ravel()] = events.device[rows]
-        order = np.lexsort((-busy_ns, device))
-        busiest = order[np.r_[True, np.diff(device[order]) != 0]]
-        beside = rows[~np.isin(stream.ravel(), busiest)]
+        streams = distinct(events.device[rows], events.stream[rows])
+        device, _ = streams.columns
+        order = np.lexsort((-streams.summed(events.dur_ns[rows]), device))
+        beside = rows[~np.isin(streams.index, order[begins(device[order])])]
         codes, which = np.unique(events.name[beside], return_inverse=True)
         total_ns = np.bincount(which, weights=events.dur_ns[beside]).astype(np.int64)
         return {events.names[code]: ns for code, ns in zip(codes.tolist(), total_ns.tolist(), strict=True)}

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, places_since
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since
 from analyzers.trace.columns import EventColumns, EventPart, joined_by_id
 from analyzers.trace.decoding import NEVER, int64_column, spread
 from analyzers.trace.events import NONE, SYNC_FIELDS, Events, Syncs, launch_times
@@ -27,10 +27,7 @@ from analyzers.trace.range_names import STEP
 # Of torch before 1.9, whose steps are such rows too.
 _OLD_OPERATOR = "Operator"
 _LAST_DEVICE = np.iinfo(np.int32).max
-# By category; np.isin takes four times as long.
-_OF_HOST = np.isin(
-    np.arange(len(Category) + 1), (Category.OPERATOR, Category.LAUNCH, Category.ANNOTATION, Category.PYTHON)
-)
+_OF_HOST = (Category.OPERATOR, Category.LAUNCH, Category.ANNOTATION, Category.PYTHON)
 # Who merges ranks into one file writes whose a row is before its process: `[TP00] 4242`.
 _LABELLED = re.compile(r"(\[[^\]]*\])\s*(.*)", re.DOTALL)
 
@@ -102,7 +99,7 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
         health=np.zeros(part.rows, dtype=np.int8),
     )
     active, kept = _of_activity(events, part, timed)
-    host = np.flatnonzero(_OF_HOST[active.category])
+    host = np.flatnonzero(np.isin(active.category, _OF_HOST))
     code, processes = _codes(process if kept.all() else process[kept], columns.processes, host)
     counts = np.bincount(code[host], minlength=len(processes))
     of_each, turns = _by_process(active, code, processes, counts), _turns(active, code, host)
@@ -245,10 +242,9 @@ def _owners(events: Events, code: Int64, processes: Sequence[int | str], codes: 
     listed = sorted({labels[index] for index in codes.tolist() if labels[index]})
     if len(listed) > 1:
         return np.array([listed.index(label) if label in listed else UNKNOWN for label in labels], dtype=np.int64)
-    marks = events.steps
-    marked = np.unique(np.stack([events.name[marks].astype(np.int64), code[marks]]), axis=1)
-    numbers, shared = np.unique(marked[0], return_counts=True)
-    alike = np.unique(marked[1][np.isin(marked[0], numbers[shared > 1])])
+    number, owner = distinct(events.name[events.steps], code[events.steps]).columns
+    numbers, shared = np.unique(number, return_counts=True)
+    alike = np.unique(owner[np.isin(number, numbers[shared > 1])])
     if not len(alike):
         return None
     order = sorted(alike.tolist(), key=lambda index: (int(_process_numbers(processes)[index]), str(processes[index])))

@@ -12,6 +12,7 @@ Barriers around the copies, as symmetric memory has them, move nothing and are n
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -24,12 +25,12 @@ from analyzers.trace.libraries import COALESCED, Collective, only_signals
 from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH
 
 # Between host and device no collective copies: it stages, as gloo does.
-_STAGING = ("HtoD", "DtoH", "HtoH")
+_MOVES = re.compile("Memcpy(?!.*(?:HtoD|DtoH|HtoH))", re.DOTALL)
 
 
 def with_copy_collectives(events: Events) -> Events:
     """Return the same rows with copies of kind COMM that are all there is of the collective that launched them."""
-    copies = _find_candidates(events)
+    copies = events.called(Category.MEMCPY, _MOVES.match)
     calls = _host_calls(events)
     if not len(copies) or not len(calls):
         return events
@@ -51,13 +52,6 @@ def _moving_kernels(events: Events) -> Int64:
     codes = np.unique(events.name[rows])
     signalling = [code for code in codes.tolist() if only_signals(path_of(events.names[code]))]
     return rows[~np.isin(events.name[rows], signalling)]
-
-
-def _find_candidates(events: Events) -> Int64:
-    def moves(name: str) -> bool:
-        return name.startswith("Memcpy") and not any(way in name for way in _STAGING)
-
-    return events.called(Category.MEMCPY, moves)
 
 
 def _host_calls(events: Events) -> Int64:

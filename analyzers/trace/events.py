@@ -133,8 +133,9 @@ class Events(Columns):
 
     @cached_property
     def steps(self) -> Int64:
-        """Return the rows with which the profiler marks steps, in order."""
-        return self.called(Category.ANNOTATION, lambda name: name.startswith(STEP))
+        """Return the rows with which the profiler marks steps, by start."""
+        rows = self.called(Category.ANNOTATION, lambda name: name.startswith(STEP))
+        return rows[np.argsort(self.start_ns[rows], kind="stable")]
 
     def rows_named(self, *prefixes: str) -> Int64:
         """Return the rows whose name starts with one of the prefixes, in order."""

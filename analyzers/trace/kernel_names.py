@@ -38,9 +38,8 @@ class Kind(IntEnum):
     COPY = 3
 
 
-DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
-# No other category is less.
-LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
+# Kernels and what copies or sets memory are a device's: no other category is less.
+LAST_DEVICE_CATEGORY = Category.MEMSET
 
 # Rows about a stream's or the host's waiting, which are no activity of the device whatever category they carry.
 _WAITING = frozenset({"Stream Wait Event", "Event Sync", "Stream Sync", "Context Sync", "Device Sync"})

@@ -69,9 +69,8 @@ def profiler_steps(events: Events) -> Steps:
     numbered = np.array([_is_step(number) for number in numbers], dtype=bool)
     rows = rows[numbered] if len(rows) else rows
     number = np.array([int(number) for number in numbers if _is_step(number)], dtype=np.int64)
-    order = np.argsort(events.start_ns[rows], kind="stable")
-    _, first = np.unique(number[order], return_index=True)
-    kept = order[np.sort(first)]
+    _, first = np.unique(number, return_index=True)
+    kept = np.sort(first)
     cycle = np.cumsum((events.health[rows][kept] & Health.CYCLE) > 0)
     return Steps(number[kept], events.start_ns[rows][kept], events.end_ns[rows][kept], cycle)
 

@@ -54,9 +54,8 @@ def _is_early(rows: Relations) -> Mask:
     events, is_early = rows.events, np.zeros(len(rows.events), dtype=bool)
     start, has_launch = events.start_ns[rows.device], rows.launched_ns != UNKNOWN
     early = has_launch & (start < rows.launched_ns - CLOCK_ERROR_NS)
-    on_host = ~events.on_device
-    if not has_launch.all() and on_host.any():
-        early |= ~has_launch & (start < int(events.start_ns[on_host].min()) - _OLDEST_NS)
+    if not has_launch.all() and not events.on_device.all():
+        early |= ~has_launch & (start < int(events.start_ns[~events.on_device].min()) - _OLDEST_NS)
     is_early[rows.device] = early
     return is_early
 

@@ -260,7 +260,7 @@ def _turns(launched: Int64) -> int:
 
 def _step_of(rows: Relations, instant: Int64) -> Int64:
     """Return the place of the step's mark that holds each instant, -1 for none."""
-    marks, events = rows.steps, rows.events
+    marks, events = rows.events.steps, rows.events
     at = np.searchsorted(events.start_ns[marks], instant, side="right") - 1
     inside = (at >= 0) & (instant < np.r_[events.end_ns[marks], 0][at])
     return np.where(inside, at, UNKNOWN)
@@ -268,7 +268,7 @@ def _step_of(rows: Relations, instant: Int64) -> Int64:
 
 def _without_rows(rows: Relations, file: str) -> list[Notice]:
     """Name the steps that are marked, and of which nothing reached the device."""
-    marks, events = rows.steps, rows.events
+    marks, events = rows.events.steps, rows.events
     empty = marks[rows.is_empty]
     if not len(empty):
         return []

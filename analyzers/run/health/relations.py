@@ -59,16 +59,10 @@ class Relations:
         return Queues(said[order], np.cumsum(begins(stream[order])) - 1)
 
     @cached_property
-    def steps(self) -> Int64:
-        """Return the rows that mark steps, by start."""
-        events = self.events
-        return events.steps[np.argsort(events.start_ns[events.steps], kind="stable")]
-
-    @cached_property
     def is_empty(self) -> Mask:
-        """Whether steps that are marked have nothing on the device; none where that is so of all."""
+        """Whether steps that are marked, by start, have nothing on the device; none where that is so of all."""
         launched, events = np.sort(self.launched_ns[self.launched_ns != UNKNOWN]), self.events
-        begin, end = (np.searchsorted(launched, ns[self.steps]) for ns in (events.start_ns, events.end_ns))
+        begin, end = (np.searchsorted(launched, ns[events.steps]) for ns in (events.start_ns, events.end_ns))
         empty: Mask = (begin == end) & bool((begin != end).any())
         return empty
 
@@ -79,7 +73,6 @@ def step_numbers(events: Events) -> tuple[Int64, Int64]:
     numbers = {code: events.names[code].removeprefix(STEP) for code in np.unique(events.name[rows]).tolist()}
     known = {code: int(text) for code, text in numbers.items() if text.isdecimal() and len(text) <= _LONGEST_NUMBER}
     rows = rows[np.isin(events.name[rows], list(known))]
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     return rows, np.array([known[code] for code in events.name[rows].tolist()], dtype=np.int64)
 
 

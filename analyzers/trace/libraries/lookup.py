@@ -17,7 +17,7 @@ from analyzers.trace.libraries.listed import LISTED
 
 # So much of a name is looked at; the longest that were met have a tenth of it.
 _LOOKED_AT = 1 << 16
-# So many names of at most so many characters are kept with what they were found to be: 40 MB at most.
+# So many names of at most so many characters are kept with what they were found to be: 80 MB at most.
 _MOST_KEPT = 1 << 13
 _LONGEST_KEPT = 1 << 11
 # Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
