@@ -51,7 +51,6 @@ _BRACKET = re.compile("[<>(]")
 _UNNAMED = re.compile(r"(?:\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL__N_\w*)::")
 
 
-@keep_answers
 def path_of(kernel: str) -> str:
     """Return a kernel's own name behind its namespaces, mangled or not: `a::b::kernel`."""
     return _UNNAMED.sub("", _demangled(kernel) or _without_types(kernel))
@@ -125,11 +124,13 @@ def is_waiting(name: str) -> bool:
     return name in _WAITING
 
 
+@keep_answers
 def is_communication(kernel: str) -> bool:
     """Whether a kernel's name is that of a collective or point-to-point operation."""
     return library_of(path_of(kernel)) is not None
 
 
+@keep_answers
 def looks_like_communication(kernel: str) -> bool:
     """Whether a kernel that no library knows still has a word for communication in its name."""
     path = path_of(kernel)

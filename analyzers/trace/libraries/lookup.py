@@ -17,7 +17,7 @@ from analyzers.trace.libraries.listed import LISTED
 
 # So much of a name is looked at; the longest that were met have a tenth of it.
 _LOOKED_AT = 1 << 16
-# So many names of at most so many characters are kept with what they were found to be: 80 MB at most.
+# So many names of at most so many characters are kept with what they were found to be: 50 MB at most.
 _MOST_KEPT = 1 << 13
 _LONGEST_KEPT = 1 << 11
 # Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
@@ -69,7 +69,6 @@ def library_of(path: str) -> Library | None:
     return next((library for library, pattern in _KERNELS if pattern.search(path, 0, _LOOKED_AT)), None)
 
 
-@keep_answers
 def has_hint(path: str, *texts: str) -> bool:
     """Whether a kernel that belongs to no library has a word for communication in one of `texts`, or in its path."""
     if path.startswith(_INDUCTOR):
