@@ -211,6 +211,11 @@ def find(ordered: Int64, wanted: Int64) -> Int64:
     return matched
 
 
+def is_in(values: Int64, others: Int64) -> Mask:
+    """Return which values are among others; np.isin takes four times as long where both are many."""
+    return find(np.sort(others), values) >= 0
+
+
 def none_if_negative(value: int | np.int64) -> int | None:
     """Return a length, number or instant, null where it is -1."""
     return None if value < 0 else int(value)

@@ -112,7 +112,7 @@ NOBODY = Owner()
 
 def owner_of(path: Place, header: Header, pid: str, events: Events, *, given: int | None, alone: bool) -> Owner:
     """Return what a file says of one of its processes; only of one that is `alone` in it its header says the rank."""
-    calls = [events.calls[code] for code in np.unique(events.call).tolist() if code >= 0]
+    calls = [events.calls[code] for code in np.unique(events.call[events.call >= 0]).tolist()]
     groups = [group for group in {call.group for call in calls} if group is not None]
     device = np.flatnonzero(events.on_device) if events.on_device.any() else np.arange(len(events))
     named = _OF_HANDLER.match(path.name)

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzers.arrays import begins, distinct
 from analyzers.errors import TooLarge, UnreadableTrace, UnusableRun
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
@@ -24,7 +25,6 @@ from analyzers.texts import brief
 from analyzers.trace import (
     C10D,
     SPANS,
-    STEP,
     Category,
     Events,
     Header,
@@ -95,8 +95,7 @@ class RankTrace:
     @cached_property
     def gloo(self) -> NDArray[np.bool_]:
         """Return the rows of gloo's collectives, which run on worker threads of the process group."""
-        steps = self.events.named(STEP) & (self.events.category == Category.ANNOTATION)
-        stepping = np.unique(self.events.thread[steps])
+        stepping = np.unique(self.events.thread[self.events.steps])
         return self.events.named(*SPANS) & ~np.isin(self.events.thread, stepping)
 
     @cached_property
@@ -111,8 +110,7 @@ class RankTrace:
     @cached_property
     def step_candidates(self) -> tuple[str, ...]:
         """Return names of annotations that could be its steps, best first; none where the profiler marks them."""
-        marked = (self.events.category == Category.ANNOTATION) & self.events.named(STEP)
-        return () if marked.any() else step_candidates(self.events)
+        return () if len(self.events.steps) else step_candidates(self.events)
 
     @cached_property
     def suspects(self) -> dict[str, int]:
@@ -124,13 +122,10 @@ class RankTrace:
         rows = np.flatnonzero(events.category == Category.KERNEL)
         if not len(rows) or (events.kind == Kind.COMM).any() or self.gloo.any():
             return {}
-        _, stream = np.unique(np.stack([events.device[rows], events.stream[rows]]), axis=1, return_inverse=True)
-        busy_ns = np.bincount(stream.ravel(), weights=events.dur_ns[rows])
-        device = np.zeros(len(busy_ns), dtype=np.int64)
-        device[stream.ravel()] = events.device[rows]
-        order = np.lexsort((-busy_ns, device))
-        busiest = order[np.r_[True, np.diff(device[order]) != 0]]
-        beside = rows[~np.isin(stream.ravel(), busiest)]
+        streams = distinct(events.device[rows], events.stream[rows])
+        device, _ = streams.columns
+        order = np.lexsort((-streams.summed(events.dur_ns[rows]), device))
+        beside = rows[~np.isin(streams.index, order[begins(device[order])])]
         codes, which = np.unique(events.name[beside], return_inverse=True)
         total_ns = np.bincount(which, weights=events.dur_ns[beside]).astype(np.int64)
         return {events.names[code]: ns for code, ns in zip(codes.tolist(), total_ns.tolist(), strict=True)}
@@ -296,6 +291,6 @@ def check_windows(events: Events, budget: Budget, taken: int) -> None:
             f"{budget.file}: holds kernels of {devices:,} devices, where one process has {MOST_DEVICES:,} at most: "
             "damaged, or not one rank's; record it again"
         )
-    steps = int(((events.category == Category.ANNOTATION) & events.named(STEP)).sum())
+    steps = len(events.steps)
     windows = min(steps * devices, max(int(on_device.sum()), steps))
     budget.check(taken + windows * WINDOW_BYTES, f"{windows:,} windows (steps on devices) of it")

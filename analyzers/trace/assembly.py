@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, places_since
-from analyzers.trace.columns import LAST_DEVICE_CATEGORY, EventColumns, EventPart, joined_by_id
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since
+from analyzers.trace.columns import EventColumns, EventPart, joined_by_id
 from analyzers.trace.decoding import NEVER, int64_column, spread
 from analyzers.trace.events import NONE, SYNC_FIELDS, Events, Syncs, launch_times
-from analyzers.trace.kernel_names import Category, is_waiting, kinds
+from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category, is_waiting, kinds
 from analyzers.trace.range_names import STEP
 
 # Of torch before 1.9, whose steps are such rows too.
@@ -99,9 +99,10 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
         health=np.zeros(part.rows, dtype=np.int8),
     )
     active, kept = _of_activity(events, part, timed)
-    code, processes = _codes(process if kept.all() else process[kept], columns.processes, active)
-    counts = np.bincount(code[np.isin(active.category, _OF_HOST)], minlength=len(processes))
-    of_each, turns = _by_process(active, code, processes, counts), _turns(active, code, counts)
+    host = np.flatnonzero(np.isin(active.category, _OF_HOST))
+    code, processes = _codes(process if kept.all() else process[kept], columns.processes, host)
+    counts = np.bincount(code[host], minlength=len(processes))
+    of_each, turns = _by_process(active, code, processes, counts), _turns(active, code, host)
     pids = tuple(str(processes[index]) for index in np.flatnonzero(counts).tolist())
     return Assembled(of_each, turns, pids, int((~timed).sum()), endless)
 
@@ -187,11 +188,11 @@ def _numbers(process: Int64, texts: Mapping[int, str]) -> Int64:
     return _process_numbers([texts.get(number, number) for number in numbers.tolist()])[code]
 
 
-def _codes(process: Int64, texts: Mapping[int, str], events: Events) -> tuple[Int64, list[int | str]]:
+def _codes(process: Int64, texts: Mapping[int, str], host: Int64) -> tuple[Int64, list[int | str]]:
     """Return each row's process as an index, and the processes, where the host's rows name several; else one index."""
-    host = process[np.isin(events.category, _OF_HOST)]
-    if len(host) and (host == host[0]).all():
-        return np.zeros(len(process), dtype=np.int8), [texts.get(int(host[0]), int(host[0]))]
+    said = process[host]
+    if len(said) and (said == said[0]).all():
+        return np.zeros(len(process), dtype=np.int8), [texts.get(int(said[0]), int(said[0]))]
     numbers, code = np.unique(process, return_inverse=True)
     return code, [texts.get(number, number) for number in numbers.tolist()]
 
@@ -223,10 +224,8 @@ def _by_process(events: Events, code: Int64, processes: Sequence[int | str], cou
     return tuple(parts)
 
 
-def _turns(events: Events, code: Int64, counts: Int64) -> tuple[Int64, Int64]:
+def _turns(events: Events, code: Int64, host: Int64) -> tuple[Int64, Int64]:
     """Return the places of rows of the host before another process's, and of these."""
-    several = np.count_nonzero(counts) > 1
-    host = np.flatnonzero(np.isin(events.category, _OF_HOST)) if several else np.zeros(0, dtype=np.int64)
     turn = np.flatnonzero(np.diff(code[host]))
     return events.position[host[turn]], events.position[host[turn + 1]]
 
@@ -243,10 +242,9 @@ def _owners(events: Events, code: Int64, processes: Sequence[int | str], codes: 
     listed = sorted({labels[index] for index in codes.tolist() if labels[index]})
     if len(listed) > 1:
         return np.array([listed.index(label) if label in listed else UNKNOWN for label in labels], dtype=np.int64)
-    marks = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP))
-    marked = np.unique(np.stack([events.name[marks].astype(np.int64), code[marks]]), axis=1)
-    numbers, shared = np.unique(marked[0], return_counts=True)
-    alike = np.unique(marked[1][np.isin(marked[0], numbers[shared > 1])])
+    number, owner = distinct(events.name[events.steps], code[events.steps]).columns
+    numbers, shared = np.unique(number, return_counts=True)
+    alike = np.unique(owner[np.isin(number, numbers[shared > 1])])
     if not len(alike):
         return None
     order = sorted(alike.tolist(), key=lambda index: (int(_process_numbers(processes)[index]), str(processes[index])))

@@ -43,18 +43,18 @@ from analyzers.trace.decoding import (
     loads,
     nanoseconds,
     narrow,
+    sparse_column,
     with_escaped_texts,
 )
 from analyzers.trace.event_stream import CannotDecode
 from analyzers.trace.events import sync_columns
 from analyzers.trace.header import convert
-from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
+from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category
 from analyzers.trace.range_names import PREFIX as MODULE
 
 # Of Python's functions, a profile `with_modules` has the modules: these are always read, and are ranges to analyses.
 _PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
-LAST_DEVICE_CATEGORY = max(DEVICE_CATEGORIES)
 # Stand in a column of categories for rows that are not wanted, and for those whose name decides.
 _UNWANTED, _BY_NAME = -1, -2
 
@@ -324,13 +324,13 @@ class EventColumns:
         args = [event.args for event in events]
         return {
             "device": int64_column([arg.device for arg in args]),
-            "in_device": int64_column([arg.in_device for arg in args]),
-            "from_device": int64_column([arg.from_device for arg in args]),
-            "to_device": int64_column([arg.to_device for arg in args]),
+            "in_device": sparse_column([arg.in_device for arg in args]),
+            "from_device": sparse_column([arg.from_device for arg in args]),
+            "to_device": sparse_column([arg.to_device for arg in args]),
             "stream": int64_column([arg.stream for arg in args]),
             "bytes": int64_column([arg.bytes for arg in args]),
             "grid": self.calls.grids(args),
-            "graph": int64_column([arg.graph for arg in args]),
+            "graph": sparse_column([arg.graph for arg in args]),
         }
 
     def decoded(self) -> Decoded:

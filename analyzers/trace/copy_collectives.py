@@ -12,11 +12,12 @@ Barriers around the copies, as symmetric memory has them, move nothing and are n
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, rows_by
+from analyzers.arrays import UNKNOWN, Int64, Mask, is_in, rows_by
 from analyzers.trace.collective_calls import kind_of_call
 from analyzers.trace.events import Events, launch_rows
 from analyzers.trace.kernel_names import Category, Kind, path_of
@@ -24,12 +25,12 @@ from analyzers.trace.libraries import COALESCED, Collective, only_signals
 from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH
 
 # Between host and device no collective copies: it stages, as gloo does.
-_STAGING = ("HtoD", "DtoH", "HtoH")
+_MOVES = re.compile("Memcpy(?!.*(?:HtoD|DtoH|HtoH))", re.DOTALL)
 
 
 def with_copy_collectives(events: Events) -> Events:
     """Return the same rows with copies of kind COMM that are all there is of the collective that launched them."""
-    copies = _find_candidates(events)
+    copies = events.called(Category.MEMCPY, _MOVES.match)
     calls = _host_calls(events)
     if not len(copies) or not len(calls):
         return events
@@ -53,21 +54,18 @@ def _moving_kernels(events: Events) -> Int64:
     return rows[~np.isin(events.name[rows], signalling)]
 
 
-def _find_candidates(events: Events) -> Int64:
-    moves = [name.startswith("Memcpy") and not any(way in name for way in _STAGING) for name in events.names]
-    return np.flatnonzero((events.category == Category.MEMCPY) & np.array(moves, dtype=bool)[events.name])
-
-
 def _host_calls(events: Events) -> Int64:
     """Return the host's rows that call a collective: those that tell of one, and those named after one."""
     named = np.array([_calls_a_collective(name) for name in events.names], dtype=bool)[events.name]
-    on_host = np.isin(events.category, (Category.OPERATOR, Category.ANNOTATION))
+    on_host = (events.category == Category.OPERATOR) | (events.category == Category.ANNOTATION)
     return np.flatnonzero(on_host & (named | (events.call >= 0)))
 
 
 def _calls_a_collective(name: str) -> bool:
-    prefix = next((prefix for prefix in COLLECTIVE_CALLS if name.startswith(prefix)), None)
-    return prefix is not None and kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
+    if not name.startswith(COLLECTIVE_CALLS):
+        return False
+    prefix = next(filter(name.startswith, COLLECTIVE_CALLS))
+    return kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
 
 
 def _find_outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
@@ -105,9 +103,9 @@ def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
 
 def _of_lost(events: Events, calls: Int64) -> Int64:
     """Return the outermost calls that launch a kernel of which the profile has no event: it may have communicated."""
-    launches = np.array([KERNEL_LAUNCH.match(name) is not None for name in events.names], dtype=bool)[events.name]
-    rows = np.flatnonzero(launches & (events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
-    lost = rows[~np.isin(events.correlation[rows], events.correlation[events.on_device])]
+    rows = events.called(Category.LAUNCH, KERNEL_LAUNCH.match)
+    rows = rows[events.correlation[rows] != UNKNOWN]
+    lost = rows[~is_in(events.correlation[rows], events.correlation[events.on_device])]
     return _find_outermost(events, calls, lost)
 
 

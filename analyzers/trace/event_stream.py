@@ -408,7 +408,8 @@ def explain_behind(text: bytes) -> str:
 
 def _find_events(text: bytes) -> tuple[int, int] | None:
     """Where the key of the list of events begins and its bracket ends, at the top of the document."""
-    offsets, depth, _ = brackets(text)
+    # Nothing behind the last such key decides, and nearly all of a document is.
+    offsets, depth, _ = brackets(text[: max(1, text.rfind(b'"traceEvents"'))])
     for match in _EVENTS_KEY.finditer(text):
         before = int(np.searchsorted(offsets, match.start()))
         if before and depth[before - 1] == 1:

@@ -6,7 +6,7 @@ They are no activity of a device and no analysis of ours counts them; a critical
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntFlag
 from functools import cached_property
@@ -19,7 +19,8 @@ from analyzers.arrays import UNKNOWN, Columns, Int64, find, sorted_set, values_a
 from analyzers.texts import brief
 from analyzers.trace.arguments import Args, whole
 from analyzers.trace.collective_calls import Call, Inputs
-from analyzers.trace.kernel_names import DEVICE_CATEGORIES, Category
+from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category
+from analyzers.trace.range_names import STEP
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +117,25 @@ class Events(Columns):
     @cached_property
     def on_device(self) -> NDArray[np.bool_]:
         """Return the mask for rows that are device activity."""
-        return np.isin(self.category, DEVICE_CATEGORIES)
+        return self.category <= LAST_DEVICE_CATEGORY
 
     def named(self, *prefixes: str) -> NDArray[np.bool_]:
         """Return the mask for rows whose name starts with one of the prefixes."""
         return np.array([name.startswith(prefixes) for name in self.names], dtype=bool)[self.name]
+
+    def called(self, category: Category, is_one: Callable[[str], object]) -> Int64:
+        """Return the rows of a category that are called so, in order; no name of other rows is looked at."""
+        rows = np.flatnonzero(self.category == category)
+        code, is_so = self.name[rows], np.zeros(len(self.names), dtype=bool)
+        for present in np.flatnonzero(np.bincount(code)).tolist():
+            is_so[present] = bool(is_one(self.names[present]))
+        return rows[is_so[code]]
+
+    @cached_property
+    def steps(self) -> Int64:
+        """Return the rows with which the profiler marks steps, by start."""
+        rows = self.called(Category.ANNOTATION, lambda name: name.startswith(STEP))
+        return rows[np.argsort(self.start_ns[rows], kind="stable")]
 
     def rows_named(self, *prefixes: str) -> Int64:
         """Return the rows whose name starts with one of the prefixes, in order."""

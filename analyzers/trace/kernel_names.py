@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.trace.libraries import has_hint, library_of
+from analyzers.trace.libraries import has_hint, keep_answers, library_of
 
 
 class Category(IntEnum):
@@ -38,7 +38,8 @@ class Kind(IntEnum):
     COPY = 3
 
 
-DEVICE_CATEGORIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+# Kernels and what copies or sets memory are a device's: no other category is less.
+LAST_DEVICE_CATEGORY = Category.MEMSET
 
 # Rows about a stream's or the host's waiting, which are no activity of the device whatever category they carry.
 _WAITING = frozenset({"Stream Wait Event", "Event Sync", "Stream Sync", "Context Sync", "Device Sync"})
@@ -123,11 +124,13 @@ def is_waiting(name: str) -> bool:
     return name in _WAITING
 
 
+@keep_answers
 def is_communication(kernel: str) -> bool:
     """Whether a kernel's name is that of a collective or point-to-point operation."""
     return library_of(path_of(kernel)) is not None
 
 
+@keep_answers
 def looks_like_communication(kernel: str) -> bool:
     """Whether a kernel that no library knows still has a word for communication in its name."""
     path = path_of(kernel)

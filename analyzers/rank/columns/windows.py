@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzers.arrays import Int64, Mask, values_at
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity
-from analyzers.trace import STEP, Category, Events, Health
+from analyzers.trace import STEP, Events, Health
 
 _LONGEST_NUMBER = 19  # digits that an int64 holds in any case, plus one
 
@@ -64,14 +64,13 @@ class Windows:
 
 def profiler_steps(events: Events) -> Steps:
     """Return the host's `ProfilerStep#k` annotations. A number that occurs twice counts where it occurs first."""
-    rows = np.flatnonzero((events.category == Category.ANNOTATION) & events.named(STEP))
+    rows = events.steps
     numbers = [events.names[code].removeprefix(STEP) for code in events.name[rows]]
     numbered = np.array([_is_step(number) for number in numbers], dtype=bool)
     rows = rows[numbered] if len(rows) else rows
     number = np.array([int(number) for number in numbers if _is_step(number)], dtype=np.int64)
-    order = np.argsort(events.start_ns[rows], kind="stable")
-    _, first = np.unique(number[order], return_index=True)
-    kept = order[np.sort(first)]
+    _, first = np.unique(number, return_index=True)
+    kept = np.sort(first)
     cycle = np.cumsum((events.health[rows][kept] & Health.CYCLE) > 0)
     return Steps(number[kept], events.start_ns[rows][kept], events.end_ns[rows][kept], cycle)
 

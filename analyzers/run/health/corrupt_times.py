@@ -29,7 +29,7 @@ _NEVER = np.iinfo(np.int64).min // 4
 def corrupt_times(rows: Relations, file: str) -> tuple[Mask, list[Notice]]:
     """Return which rows are device events at times that cannot be theirs, and what is said of them."""
     events = rows.events
-    early, late = _is_early(events), _is_late(rows)
+    early, late = _is_early(rows), _is_late(rows)
     what = []
     if early.any():
         launched = np.where(events.launched_ns == UNKNOWN, events.start_ns, events.launched_ns)
@@ -49,14 +49,14 @@ def corrupt_times(rows: Relations, file: str) -> tuple[Mask, list[Notice]]:
     return early | late, notices
 
 
-def _is_early(events: Events) -> Mask:
+def _is_early(rows: Relations) -> Mask:
     """Whether rows are device events that begin before their own launch, or long before the profile."""
-    has_launch = events.launched_ns != UNKNOWN
-    early = has_launch & (events.start_ns < events.launched_ns - CLOCK_ERROR_NS)
-    on_host = ~events.on_device
-    earliest = int(events.start_ns[on_host].min(initial=np.iinfo(np.int64).max // 2))
-    ancient = ~has_launch & (events.start_ns < earliest - _OLDEST_NS) & bool(on_host.any())
-    is_early: Mask = events.on_device & (early | ancient)
+    events, is_early = rows.events, np.zeros(len(rows.events), dtype=bool)
+    start, has_launch = events.start_ns[rows.device], rows.launched_ns != UNKNOWN
+    early = has_launch & (start < rows.launched_ns - CLOCK_ERROR_NS)
+    if not has_launch.all() and not events.on_device.all():
+        early |= ~has_launch & (start < int(events.start_ns[~events.on_device].min()) - _OLDEST_NS)
+    is_early[rows.device] = early
     return is_early
 
 
@@ -89,7 +89,7 @@ def drifting(events: Events, corrupt: Mask, file: str) -> list[Notice]:
     if len(launched) < _PARTS:
         return []
     launched = launched[np.argsort(events.launched_ns[launched], kind="stable")]
-    early = (events.launched_ns - events.start_ns)[launched]
+    early = events.launched_ns[launched] - events.start_ns[launched]
     parts = [int(part.max()) for part in np.array_split(early, _PARTS)]
     grows = bool((np.diff(parts) > 0).all()) and bool(corrupt[launched[-(len(launched) // _PARTS) :]].mean() > 0.5)
     behind = _behind(events, launched[~corrupt[launched]])
@@ -106,14 +106,13 @@ def _behind(events: Events, rows: Int64) -> int:
     A synchronization of the device returns when all that was launched before has ended; what ends later on the
     device's clock shows that it is late, and the soonest start after a launch shows how late it was at the least.
     """
-    if not len(rows) or len(np.unique(events.device[rows])) > 1:
+    if not len(rows) or np.ptp(events.device[rows]):
         return 0  # a synchronization is of one device
-    waits = np.array([name.endswith("DeviceSynchronize") for name in events.names], dtype=bool)[events.name]
-    waits = np.flatnonzero(waits & (events.category == Category.LAUNCH))
+    waits = events.called(Category.LAUNCH, lambda name: name.endswith("DeviceSynchronize"))
     before = np.searchsorted(events.launched_ns[rows], events.start_ns[waits])
     waits, before = waits[before > 0], before[before > 0]
     if not len(waits):
         return 0
     ends = np.maximum.accumulate(events.end_ns[rows])
     late = (ends[before - 1] - events.end_ns[waits]).max()
-    return int(late - max(0, (events.start_ns - events.launched_ns)[rows].min()))
+    return int(late - max(0, (events.start_ns[rows] - events.launched_ns[rows]).min()))

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, find
+from analyzers.arrays import UNKNOWN, Int64, find, is_in
 from analyzers.trace import Category, Events, Kind, launch_rows, launch_times, with_copy_collectives
 
 # Calls behind one row of the device each, and those whose row is a copy or sets memory, whatever it is called there.
@@ -46,8 +46,8 @@ def _with_correlations(events: Events) -> Int64:
         return events.correlation
     correlation = np.where(has_one, events.correlation, UNKNOWN)
     used = np.isin(correlation, correlation[on_device & has_one])
-    launches = (events.category == Category.LAUNCH) & _named(events, LAUNCH) & ~used
-    bare, calls = (_by_id(events, rows) for rows in (on_device & ~has_one, launches))
+    launches = events.called(Category.LAUNCH, LAUNCH.match)
+    bare, calls = (_by_id(events, rows) for rows in (np.flatnonzero(on_device & ~has_one), launches[~used[launches]]))
     ids, index, wanted = np.unique(events.external[bare], return_inverse=True, return_counts=True)
     of_call = find(ids, events.external[calls])
     is_whole = np.bincount(of_call[of_call >= 0], minlength=len(ids)) == wanted
@@ -59,29 +59,22 @@ def _with_correlations(events: Events) -> Int64:
     return correlation
 
 
-def _by_id(events: Events, chosen: Mask) -> Int64:
+def _by_id(events: Events, rows: Int64) -> Int64:
     """Return those of some rows that have an External id, by it and by start."""
-    rows = np.flatnonzero(chosen & (events.external > 0))
+    rows = rows[events.external[rows] > 0]
     ordered: Int64 = rows[np.lexsort((events.start_ns[rows], events.external[rows]))]
     return ordered
 
 
 def _by_call(events: Events, correlation: Int64) -> NDArray[np.int8]:
     """Return the category of every row, of kernels that a call launched which copies or sets memory what it does."""
-    named = {done: _named(events, pattern) for done, pattern in _BY_CALL.items()}
-    calls = (events.category == Category.LAUNCH) & (correlation > 0) & np.logical_or.reduce([*named.values()])
-    kernels = np.flatnonzero(events.category == Category.KERNEL)
-    kernels = kernels[np.isin(correlation[kernels], correlation[calls])]
+    calls = events.called(Category.LAUNCH, lambda name: any(of.match(name) for of in _BY_CALL.values()))
+    kernels = np.flatnonzero((events.category == Category.KERNEL) & (correlation > 0))
+    kernels = kernels[is_in(correlation[kernels], correlation[calls])]
     if not len(kernels):
         return events.category
     launch = launch_rows(events.category, correlation, events.start_ns, correlation[kernels])
     category = events.category.copy()
-    for done, of in named.items():
-        category[kernels[of[launch]]] = done
+    for done, pattern in _BY_CALL.items():
+        category[kernels[is_in(launch, events.called(Category.LAUNCH, pattern.match))]] = done
     return category
-
-
-def _named(events: Events, pattern: re.Pattern[str]) -> Mask:
-    """Whether a row's name begins as a pattern has it."""
-    found: Mask = np.array([pattern.match(name) is not None for name in events.names], dtype=bool)[events.name]
-    return found

@@ -14,7 +14,7 @@ from itertools import compress
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, rows_by, values_at
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, is_in, rows_by, values_at
 from analyzers.notices import Code, Notice
 from analyzers.run.health.corrupt_times import CLOCK_ERROR_NS
 from analyzers.run.health.launch_joins import LAUNCH
@@ -60,14 +60,13 @@ def launches_without_kernels(events: Events) -> Int64:
 
 def launched_calls(events: Events) -> int:
     """Count the calls that launch kernels, graphs or copies, in a file without any device row."""
-    names = [LAUNCH.match(name) is not None for name in events.names]
-    return int((np.array(names, dtype=bool)[events.name] & (events.category == Category.LAUNCH)).sum())
+    return len(events.called(Category.LAUNCH, LAUNCH.match))
 
 
 def _calls(events: Events, pattern: re.Pattern[str]) -> Int64:
     """Return the launch calls of a name that have a correlation."""
-    named = np.array([pattern.match(name) is not None for name in events.names], dtype=bool)[events.name]
-    return np.flatnonzero(named & (events.category == Category.LAUNCH) & (events.correlation > 0))
+    calls = events.called(Category.LAUNCH, pattern.match)
+    return calls[events.correlation[calls] > 0]
 
 
 def _extent(rows: Relations) -> tuple[int, int]:
@@ -87,9 +86,9 @@ def _lost_kernels(rows: Relations) -> Int64:
     events, (since, until) = rows.events, _extent(rows)
     calls = _calls(events, KERNEL_LAUNCH)
     begun = events.start_ns[calls]
-    in_empty: Mask = values_at(_is_empty(rows), _step_of(rows, begun), False)
+    in_empty: Mask = values_at(rows.is_empty, _step_of(rows, begun), False)
     calls = calls[(begun > since) & (begun < until) | in_empty]
-    calls = calls[~np.isin(events.correlation[calls], events.correlation[rows.device])]
+    calls = calls[~is_in(events.correlation[calls], events.correlation[rows.device])]
     return calls[~_is_captured(events, events.start_ns[calls])] if len(calls) else calls
 
 
@@ -97,8 +96,7 @@ def _is_captured(events: Events, instant: Int64) -> Mask:
     """Whether instants lie between a stream capture's begin and end, or before a graph is made of what was captured."""
 
     def times(word: str) -> Int64:
-        named = np.array([word in name for name in events.names], dtype=bool)[events.name]
-        return np.sort(events.start_ns[named & (events.category == Category.LAUNCH)])
+        return np.sort(events.start_ns[events.called(Category.LAUNCH, lambda name: word in name)])
 
     begun, ended = (np.searchsorted(times(word), instant) for word in ("BeginCapture", "EndCapture"))
     made = times("GraphInstantiate").max(initial=np.iinfo(np.int64).min)
@@ -262,25 +260,16 @@ def _turns(launched: Int64) -> int:
 
 def _step_of(rows: Relations, instant: Int64) -> Int64:
     """Return the place of the step's mark that holds each instant, -1 for none."""
-    marks, events = rows.steps, rows.events
+    marks, events = rows.events.steps, rows.events
     at = np.searchsorted(events.start_ns[marks], instant, side="right") - 1
     inside = (at >= 0) & (instant < np.r_[events.end_ns[marks], 0][at])
     return np.where(inside, at, UNKNOWN)
 
 
-def _is_empty(rows: Relations) -> Mask:
-    """Whether steps that are marked have nothing on the device; none where that is so of all."""
-    marks, events = rows.steps, rows.events
-    launched = np.sort(rows.launched_ns[rows.launched_ns != UNKNOWN])
-    held = np.searchsorted(launched, events.end_ns[marks]) - np.searchsorted(launched, events.start_ns[marks])
-    empty: Mask = (held == 0) & bool(held.any())
-    return empty
-
-
 def _without_rows(rows: Relations, file: str) -> list[Notice]:
     """Name the steps that are marked, and of which nothing reached the device."""
-    marks, events = rows.steps, rows.events
-    empty = marks[_is_empty(rows)]
+    marks, events = rows.events.steps, rows.events
+    empty = marks[rows.is_empty]
     if not len(empty):
         return []
     numbers = shown_numbers([events.names[code].removeprefix(STEP) for code in events.name[empty].tolist()])

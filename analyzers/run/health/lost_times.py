@@ -11,7 +11,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64
 from analyzers.notices import Code, Notice
-from analyzers.run.health.relations import shown_numbers, step_marks, step_numbers
+from analyzers.run.health.relations import shown_numbers, step_numbers
 from analyzers.trace import STEP, Events, launch_times
 from analyzers.units import NS_PER_MS
 
@@ -28,7 +28,8 @@ def without_lost_times(events: Events, file: str, base_time_ns: int) -> tuple[Ev
     others = events.start_ns[~at_zero] - base_time_ns
     if others.min() < max(_FAR_NS, int(others.max() - others.min())):
         return events, none, []
-    marked = [events.names[code].removeprefix(STEP) for code in events.name[at_zero & step_marks(events)].tolist()]
+    marks = events.steps[at_zero[events.steps]]
+    marked = [events.names[code].removeprefix(STEP) for code in events.name[marks].tolist()]
     of_device = int((at_zero & events.on_device).sum())
     kept = events.take(~at_zero)
     # The launch of a row that is left out is not lost itself.

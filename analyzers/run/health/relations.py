@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, joint, values_at
-from analyzers.trace import STEP, Category, Events, launch_rows
+from analyzers.trace import STEP, Events, launch_rows
 
 _LONGEST_NUMBER = 18  # digits that an int64 holds in any case
 _NAMED = 3
@@ -59,26 +59,20 @@ class Relations:
         return Queues(said[order], np.cumsum(begins(stream[order])) - 1)
 
     @cached_property
-    def steps(self) -> Int64:
-        """Return the rows that mark steps, by start."""
-        events = self.events
-        rows = np.flatnonzero(step_marks(events))
-        return rows[np.argsort(events.start_ns[rows], kind="stable")]
-
-
-def step_marks(events: Events) -> Mask:
-    """Whether rows mark steps of the profiler."""
-    marks: Mask = (events.category == Category.ANNOTATION) & events.named(STEP)
-    return marks
+    def is_empty(self) -> Mask:
+        """Whether steps that are marked, by start, have nothing on the device; none where that is so of all."""
+        launched, events = np.sort(self.launched_ns[self.launched_ns != UNKNOWN]), self.events
+        begin, end = (np.searchsorted(launched, ns[events.steps]) for ns in (events.start_ns, events.end_ns))
+        empty: Mask = (begin == end) & bool((begin != end).any())
+        return empty
 
 
 def step_numbers(events: Events) -> tuple[Int64, Int64]:
     """Return the rows that mark numbered steps, by start, and their numbers."""
-    rows = np.flatnonzero(step_marks(events))
+    rows = events.steps
     numbers = {code: events.names[code].removeprefix(STEP) for code in np.unique(events.name[rows]).tolist()}
     known = {code: int(text) for code, text in numbers.items() if text.isdecimal() and len(text) <= _LONGEST_NUMBER}
     rows = rows[np.isin(events.name[rows], list(known))]
-    rows = rows[np.argsort(events.start_ns[rows], kind="stable")]
     return rows, np.array([known[code] for code in events.name[rows].tolist()], dtype=np.int64)
 
 

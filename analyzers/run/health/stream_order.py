@@ -103,10 +103,12 @@ def _endless(rows: Relations, row: Int64, dur_ns: Int64, queue: Int64) -> tuple[
     """Return the places of last rows of streams without a known end, and the median length of their like."""
     events = rows.events
     last = np.flatnonzero(np.r_[begins(queue)[1:], True][: len(queue)])
-    last = last[(events.kind[row[last]] != Kind.COMM) & (dur_ns[last] >= _TIMES)]
-    alike = np.flatnonzero(np.isin(events.name[row], events.name[row[last]]))
+    # No median is less than the least of all.
+    least_ns = max(1, int(dur_ns.min(initial=np.iinfo(np.int64).max // _TIMES)))
+    last = last[(events.kind[row[last]] != Kind.COMM) & (dur_ns[last] >= _TIMES * least_ns)]
     if not len(last):
         return last, dur_ns[last]
+    alike = np.flatnonzero(np.isin(events.name[row], events.name[row[last]]))
     like = distinct(events.name[row[alike]], events.grid[row[alike]], events.nbytes[row[alike]])
     usual_ns = medians(dur_ns[alike], like.index, len(like))[like.index]
     is_endless = (like.count[like.index] >= _LIKE) & (usual_ns > 0) & (dur_ns[alike] >= _TIMES * usual_ns)

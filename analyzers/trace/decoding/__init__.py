@@ -8,7 +8,7 @@ Decisions: docs/dev/decisions/trace.md
 
 from analyzers.trace.decoding.bracket_structure import brackets, scan
 from analyzers.trace.decoding.decompress import BLOCK, Blocks
-from analyzers.trace.decoding.integer_columns import int64_column, narrow, spread
+from analyzers.trace.decoding.integer_columns import int64_column, narrow, sparse_column, spread
 from analyzers.trace.decoding.lenient_json import (
     Oddity,
     clean,

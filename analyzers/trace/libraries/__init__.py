@@ -18,6 +18,7 @@ from analyzers.trace.libraries.lookup import (
     SIZED_BY,
     SPANS,
     has_hint,
+    keep_answers,
     kind_in,
     kind_in_call,
     library_of,

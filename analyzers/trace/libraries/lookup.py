@@ -17,7 +17,7 @@ from analyzers.trace.libraries.listed import LISTED
 
 # So much of a name is looked at; the longest that were met have a tenth of it.
 _LOOKED_AT = 1 << 16
-# So many names of at most so many characters are kept with what they were found to be: 40 MB at most.
+# So many names of at most so many characters are kept with what they were found to be: 50 MB at most.
 _MOST_KEPT = 1 << 13
 _LONGEST_KEPT = 1 << 11
 # Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
@@ -50,7 +50,7 @@ SPANS = tuple(prefix for library in LISTED for prefix in library.spans)
 SIZED_BY = _join(*(pattern for library in LISTED for pattern in library.sized_by))
 
 
-def _keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
+def keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
     """Keep what was looked up: ranks of a run have the same names. Longer ones, of which few exist, are not kept."""
     kept = lru_cache(maxsize=_MOST_KEPT)(look_up)
 
@@ -61,7 +61,7 @@ def _keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
     return looked_up
 
 
-@_keep_answers
+@keep_answers
 def library_of(path: str) -> Library | None:
     """Return the library that a kernel belongs to, None for one that does not communicate."""
     if path.startswith(_INDUCTOR):
@@ -69,7 +69,6 @@ def library_of(path: str) -> Library | None:
     return next((library for library, pattern in _KERNELS if pattern.search(path, 0, _LOOKED_AT)), None)
 
 
-@_keep_answers
 def has_hint(path: str, *texts: str) -> bool:
     """Whether a kernel that belongs to no library has a word for communication in one of `texts`, or in its path."""
     if path.startswith(_INDUCTOR):
