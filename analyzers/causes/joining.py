@@ -41,7 +41,7 @@ class RunGraph:
     `rank` is each point's place among the ranks, UNKNOWN for meetings, which come last, as do their edges. `step`, in
     the points, is the number of the step. Of each edge, `origin` is its place among those of all `parts`, UNKNOWN where
     it joins ranks, `instance` its collective, UNKNOWN for all but transfers
-    (`like_instance` is a number that those of one kind, size and group share); `unresolved` ones are communication that
+    (`like_instance` is a number that those of one kind, size and kind of group share); `unresolved` ones are communication that
     no other rank is known to have taken part in.
     """
 
@@ -133,9 +133,14 @@ def _moved(edges: Edges, by: int) -> Edges:
 
 
 def _likeness(exchanged: Exchange) -> Int64:
-    """Return a number for each instance that those of one kind, size and group share."""
-    instances = exchanged.matching.instances
-    return distinct(instances.kind.astype(np.int64), exchanged.transfers.nbytes, instances.group).index
+    """Return a number for each instance that those of one kind, bytes, members and description of group share."""
+    instances, table = exchanged.matching.instances, exchanged.matching.table
+    number: dict[str, int] = {}
+    codes = [number.setdefault(group.description, len(number)) for group in table.communicators]
+    first = instances.members[instances.first[:-1]]
+    described = values_at(np.array(codes, dtype=np.int64), table.communicator[first])
+    transfers = exchanged.transfers
+    return distinct(instances.kind.astype(np.int64), transfers.nbytes, transfers.group_size, described).index
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ others' sums.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,10 +28,10 @@ class Likes(Columns):
     rank: Int64
     step: Int64
 
-    def as_others(self, ns: Float64, place: int) -> tuple[Int64, Float64]:
-        """Return the edges of one rank, and what each would take as the others'; `ns` is what edges take now."""
+    def as_others(self, ns: Float64, places: Collection[int]) -> tuple[Int64, Float64]:
+        """Return the edges of some ranks, and what each would take as the others'; `ns` is what edges take now."""
         values = ns[self.edge]
-        own = self.rank == place
+        own = np.isin(self.rank, list(places))
         others = np.flatnonzero(~own)
         others = others[np.lexsort((values[others], self.key[others]))]
         key = self.key[others]
@@ -38,24 +39,25 @@ class Likes(Columns):
         median = middles(values[others], first, past)
         known = ~np.isnan(median)
         rows = np.flatnonzero(own)[known]
-        taken = median[known] * self._rescaled(values, rows, median[known], place)
+        taken = median[known] * self._rescaled(values, rows, median[known], others)
         return self.edge[rows], taken
 
-    def _rescaled(self, values: Float64, rows: Int64, taken: Float64, place: int) -> Float64:
-        """Return by how much to rescale each of a rank's rows, so that a step's sum is the others' median sum."""
-        step, ranks = self.step, max(int(self.rank.max(initial=0)), place) + 1
-        # Sums of what the rank has its like of.
-        is_like = np.isin(self.key, self.key[rows])
-        steps = int(step.max(initial=0)) + 1
-        place_and_step = self.rank[is_like] * steps + step[is_like]
-        sums = np.bincount(place_and_step, values[is_like], ranks * steps).reshape(ranks, steps)
-        # Ranks without the step come last, and count not.
-        others = np.sort(np.where(np.delete(sums, place, axis=0) > 0, np.delete(sums, place, axis=0), np.inf), axis=0)
-        having = np.isfinite(others).sum(axis=0)
-        wanted = middles(others.T.ravel(), np.arange(steps) * len(others), np.arange(steps) * len(others) + having)
-        own = np.bincount(step[rows], taken, steps)
-        factor = np.where((own > 0) & ~np.isnan(wanted), wanted / np.where(own > 0, own, 1), 1.0)
-        return factor[step[rows]]
+    def _rescaled(self, values: Float64, rows: Int64, taken: Float64, others: Int64) -> Float64:
+        """Return by how much to rescale each of some rows, so that a step's sum is the others' median sum."""
+        steps = int(self.step.max(initial=0)) + 1
+        own_place = self.rank[rows] * steps + self.step[rows]
+        sums = np.bincount(own_place, taken)
+        # Of the others what those ranks have their like of.
+        like = others[np.isin(self.key[others], self.key[rows])]
+        theirs = distinct(self.rank[like] * steps + self.step[like])
+        their_sums = np.bincount(theirs.index, values[like], len(theirs))
+        step_of = theirs.columns[0] % steps
+        order = np.lexsort((their_sums, step_of))
+        first = np.searchsorted(step_of[order], np.arange(steps))
+        past = np.searchsorted(step_of[order], np.arange(steps), side="right")
+        wanted = middles(their_sums[order], first, past)[self.step[rows]]
+        factor: Float64 = np.where(sums[own_place] > 0, wanted / np.maximum(sums[own_place], 1), 1.0)
+        return factor
 
 
 def likes(edge: Int64, name: Int64, rank: Int64, step: Int64, time_ns: Int64) -> Likes:

@@ -15,7 +15,9 @@ from analyzers.causes.joining import RunGraph, join
 from analyzers.causes.pace import course_of
 from analyzers.causes.scenarios import Scenario, scenarios
 from analyzers.collectives import Exchange
+from analyzers.layers import pipelines
 from analyzers.rank import RunSummary
+from analyzers.ranks import RankNumber
 from analyzers.run import Controls
 from analyzers.statistics import Limits
 
@@ -41,7 +43,18 @@ class Model:
         """Join the ranks' graphs; `exchanged` is the communication of full windows, `typical` the steps' numbers."""
         parts = [(rank, measured.graph) for _, rank, measured in exchanged.run.numbered() if measured.graph is not None]
         self.graph: RunGraph = join(parts, exchanged)
-        self._controls, self._typical = controls, typical
+        self._controls, self._typical, self._exchanged = controls, typical, exchanged
+
+    @property
+    def _stages(self) -> dict[int, set[int]]:
+        """Return the places of the ranks of each stage of a pipeline, where each rank has one."""
+        place = {rank: place for place, rank in enumerate(self.graph.ranks)}
+        stages: dict[int, set[int]] = {}
+        for pipeline in pipelines(self._exchanged):
+            for row in pipeline.rows:
+                stages.setdefault(row.stage, set()).add(place[RankNumber(row.rank)])
+        held = [of for places in stages.values() for of in places]
+        return dict(sorted(stages.items())) if len(held) == len(set(held)) else {}
 
     @cached_property
     def calibrated(self) -> Calibrated:
@@ -66,7 +79,7 @@ class Model:
     @cached_property
     def gains(self) -> list[Gain]:
         """Return what each scenario that this run can have brings, the largest first."""
-        asked = list(scenarios(self.lags))
+        asked = list(scenarios(self.lags, self._stages))
         lengths = self.lags.step_lengths(self.lags, *(scenario.change(self.lags) for scenario in asked))
         gains = [_gain(scenario, lengths[:, 0], lengths[:, place]) for place, scenario in enumerate(asked, 1)]
         return sorted(gains, key=lambda gain: -gain.gain_ns)

@@ -6,7 +6,7 @@ T'   |host|....|kernels|..|              pace of the lags that a scenario change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,12 +31,14 @@ class Scenario:
     change: Callable[[Lags], Lags]
 
 
-def scenarios(lags: Lags) -> Iterator[Scenario]:
-    """Yield the scenarios that a run of these ranks can have."""
+def scenarios(lags: Lags, stages: Mapping[int, Collection[int]]) -> Iterator[Scenario]:
+    """Yield the scenarios that a run of these ranks can have; `stages` has the places of each stage's ranks."""
     ranks = lags.graph.ranks
     for place, rank in enumerate(ranks if len(ranks) > 1 else ()):
         for what, change in RANKS.items():
-            yield Scenario("straggler", f"rank {rank}: {what}", _at_rank(change, place))
+            yield Scenario("straggler", f"rank {rank}: {what}", _at_ranks(change, (place,)))
+    for stage, places in stages.items() if len(stages) > 1 else ():
+        yield Scenario("straggler", f"stage {stage}: compute", _at_ranks(compute_as_others, places))
     if len(ranks) > 1:
         yield Scenario("alike", "all ranks", all_alike)
     yield Scenario("input", "DataLoader", without_input)
@@ -44,50 +46,50 @@ def scenarios(lags: Lags) -> Iterator[Scenario]:
     yield Scenario("copies", "pageable copies", copies_pinned)
 
 
-def _at_rank(change: Callable[[Lags, int], Lags], place: int) -> Callable[[Lags], Lags]:
-    return lambda lags: change(lags, place)
+def _at_ranks(change: Callable[[Lags, Collection[int]], Lags], places: Collection[int]) -> Callable[[Lags], Lags]:
+    return lambda lags: change(lags, places)
 
 
-def compute_as_others(lags: Lags, place: int) -> Lags:
+def compute_as_others(lags: Lags, places: Collection[int]) -> Lags:
     """Return the lags with a rank's kernels as long as the others', its unknown remainders as long in sum."""
     changed = lags.ns.copy()
     graph = lags.graph
     for variant in range(lags.ns.shape[1]):
-        edges, ns = lags.kernels.as_others(lags.ns[:, variant], place)
+        edges, ns = lags.kernels.as_others(lags.ns[:, variant], places)
         changed[edges, variant] = ns
     unknown = np.flatnonzero((graph.edges.unknown_ns > 0) & lags.in_course)
-    if len(unknown):
-        sums = np.bincount(graph.edge_rank[unknown], graph.edges.unknown_ns[unknown], len(graph.ranks))
-        others = float(np.median(np.delete(sums, place)))
-        share = min(others / sums[place], 1.0) if sums[place] else 1.0
-        own = unknown[graph.edge_rank[unknown] == place]
-        changed[own] -= graph.edges.unknown_ns[own][:, None] * lags.kept * (1 - share)
+    sums = np.bincount(graph.edge_rank[unknown], graph.edges.unknown_ns[unknown], len(graph.ranks))
+    others = float(np.median(np.delete(sums, list(places))))
+    share = np.minimum(np.divide(others, sums, out=np.ones(len(sums)), where=sums > 0), 1)
+    own = unknown[np.isin(graph.edge_rank[unknown], list(places))]
+    less_ns = graph.edges.unknown_ns[own] * (1 - share[graph.edge_rank[own]])
+    changed[own] -= less_ns[:, None] * lags.kept
     return Lags(lags.calibrated, lags.facts, changed)
 
 
-def host_as_others(lags: Lags, place: int) -> Lags:
+def host_as_others(lags: Lags, places: Collection[int]) -> Lags:
     """Return the lags with a rank's host as fast as the others'; what it fetches of input stays."""
     changed = lags.ns.copy()
     inputs = _input_ns(lags)
     for variant in range(lags.ns.shape[1]):
         own = lags.ns[:, variant] - inputs[:, variant]
-        edges, ns = lags.host_time.as_others(own, place)
+        edges, ns = lags.host_time.as_others(own, places)
         changed[edges, variant] = ns + inputs[edges, variant]
     return Lags(lags.calibrated, lags.facts, changed)
 
 
-def input_as_others(lags: Lags, place: int) -> Lags:
+def input_as_others(lags: Lags, places: Collection[int]) -> Lags:
     """Return the lags with a rank's input as fast as the others': covered time by others' over own sum."""
     inputs, rank = _input_ns(lags), lags.graph.edge_rank
     used = lags.in_course
     sums = np.stack([inputs[used & (rank == other)].sum(axis=0) for other in range(len(lags.graph.ranks))])
-    others = np.median(np.delete(sums, place, axis=0), axis=0)
-    share = np.where(sums[place] > others, others / np.maximum(sums[place], 1), 1.0)
-    own = np.flatnonzero((rank == place) & (inputs[:, 0] > 0))
-    return lags.at(own, lags.ns[own] - inputs[own] * (1 - share))
+    others = np.median(np.delete(sums, list(places), axis=0), axis=0)
+    share = np.minimum(np.divide(others, sums, out=np.ones(sums.shape), where=sums > 0), 1)
+    own = np.flatnonzero(np.isin(rank, list(places)) & (inputs[:, 0] > 0))
+    return lags.at(own, lags.ns[own] - inputs[own] * (1 - share[rank[own]]))
 
 
-RANKS: dict[str, Callable[[Lags, int], Lags]] = {
+RANKS: dict[str, Callable[[Lags, Collection[int]], Lags]] = {
     "compute": compute_as_others,
     "host": host_as_others,
     "input": input_as_others,
