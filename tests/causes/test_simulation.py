@@ -1,0 +1,87 @@
+"""The simulator of training: its runs are read without a warning, obey physics, and know what a fault costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+import pytest
+
+import analyzers
+from tests.support.simulation import (
+    DEVICE_BOUND,
+    FSDP,
+    HOST_BOUND,
+    PIPELINE,
+    Fault,
+    World,
+    blocking_items,
+    collections,
+    late_host,
+    pageable_input,
+    price,
+    random_healthy,
+    simulate,
+    slow_gpu,
+    slow_link,
+    violations,
+    write,
+)
+
+HOSTS = World(layers=4, kernels=4, **HOST_BOUND)
+DEVICES = World(layers=4, kernels=4, **DEVICE_BOUND)
+STAGES = World(strategy=PIPELINE, ranks=2, layers=2, buckets=1, kernels=3, batches=4, steps=4, **DEVICE_BOUND)
+SHARDS = World(strategy=FSDP, layers=4, kernels=3, steps=4, **DEVICE_BOUND)
+WORLDS = {
+    "host-bound": HOSTS.having(blocking_items(2), late_host(1, 2)),
+    "device-bound": DEVICES.having(pageable_input(20), slow_gpu(0, 1.2)),
+    "pipeline": STAGES,
+    "sharded": SHARDS,
+}
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_run_is_read_without_a_warning_and_its_windows_are_as_long_as_its_true_step(world, tmp_path):
+    simulated = simulate(world)
+    report = analyzers.report(analyzers.load(write(simulated, tmp_path / "run")))
+    assert not report.run.warnings
+    assert not report.unmatched
+    assert violations(simulated) == []
+    instances = sum(members[0].window == "full" for members in simulated.network.instances)
+    assert len(report.collectives) == instances
+    spans = [window.span_ns for window in report.windows if window.step < max(each.step for each in report.windows)]
+    assert median(spans) == pytest.approx(simulated.step_ns, rel=0.06)
+    assert report.run.controls.unprofiled_step_ns == pytest.approx(simulated.typical_ns, rel=0.02)
+
+
+def test_random_world_obeys_physics():
+    for seed in (3, 4):
+        world = replace(random_healthy(seed), rounds=1, steps=2, layers=4, buckets=2)
+        assert violations(simulate(world)) == []
+
+
+@pytest.mark.parametrize(
+    ("world", "fault", "ms"),
+    [
+        (HOSTS, late_host(1, 3), 3.0),
+        (DEVICES, late_host(1, 3), 0.0),
+        (HOSTS, slow_gpu(1, 1.3), 0.0),
+        (HOSTS, collections(30), 10.0),
+        (DEVICES, slow_gpu(1, 1.0), 0.0),
+    ],
+)
+def test_price_of_a_fault_is_what_it_takes_where_nothing_hides_it(world: World, fault: Fault, ms: float):
+    assert price(world, fault) / 1e6 == pytest.approx(ms, abs=0.1)
+
+
+def test_slow_kernels_and_links_cost_what_they_take_where_they_set_the_pace():
+    compute_ns = price(DEVICES.having(slow_gpu(1, 1.5)), slow_gpu(0, 1.5))
+    assert compute_ns == pytest.approx(0, abs=5_000), "the other rank is as slow"
+    lone = replace(DEVICES, buckets=1, link_gbps=5.0)
+    transfer_ns = lone.layers * lone.layer_mb * 1e6 / lone.link_gbps + lone.latency_us * 1000
+    assert price(lone, slow_link(2)) == pytest.approx(transfer_ns, rel=0.02)
+
+
+def test_run_is_the_same_whenever_it_is_simulated():
+    first, second = simulate(DEVICES), simulate(DEVICES)
+    assert first.steps_ns(1, first.steps("full")[0]) == second.steps_ns(1, second.steps("full")[0])

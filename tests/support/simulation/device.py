@@ -1,0 +1,245 @@
+"""Device of a rank while a run is simulated: streams, events, collectives, on a clock of events.
+
+clock        heap of (instant, what then happens): nothing looks ahead of it
+stream       first in, first out: an activity begins when the one before it has ended, its launch has arrived and
+             the events that the stream was told to wait for have fired
+event        fires when its stream has done all that was queued before it
+meeting      a collective or a message: it moves data once all members' activities have begun
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+REACH_NS = 1_700  # from a launch call's end to the earliest start
+GAP_NS = 900  # between two activities of a stream
+HANDOVER_NS = 1_500  # from an event on one stream to the start on another
+JITTER_NS = 5_000  # so far apart are the ends of a collective's members, at most
+_MASK = (1 << 64) - 1
+
+
+def chance(*key: int) -> float:
+    """A number in [0, 1) that a key always gives: what is alike in two runs has the same luck in both."""
+    state = 0x9E3779B97F4A7C15
+    for part in key:
+        state = ((state ^ part) * 0xBF58476D1CE4E5B9) & _MASK
+        state ^= state >> 29
+    return (((state * 0x94D049BB133111EB) & _MASK) >> 11) / (1 << 53)
+
+
+class Clock:
+    """What happens when. Of two things at one instant the one that was asked for first happens first."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self._next: list[tuple[int, int, Callable[[], None]]] = []
+        self._asked = 0
+
+    def at(self, ns: int, act: Callable[[], None]) -> None:
+        """Have something happen, not before now."""
+        assert ns >= self.now_ns, "the past is over"
+        self._asked += 1
+        heapq.heappush(self._next, (ns, self._asked, act))
+
+    def run(self) -> None:
+        """Let everything happen."""
+        waiting = self._next
+        while waiting:
+            self.now_ns, _, act = heapq.heappop(waiting)
+            act()
+
+
+@dataclass(slots=True)
+class Transfer:
+    """What the members of a collective or message move together: in which communicator, and how long it takes them."""
+
+    kind: str
+    group: str
+    ranks: tuple[int, ...]
+    of_group: tuple[int, ...]  # the process group's ranks, which of a message are more than its two
+    nbytes: int
+    ns: int
+    peer: int | None = None  # of a message
+
+
+@dataclass(slots=True, eq=False)
+class Activity:
+    """A kernel, copy or memset. Times are on the run's one true clock, in ns; -1 is not yet."""
+
+    rank: int
+    stream: int
+    name: str
+    category: str
+    step: int
+    dur_ns: int
+    nbytes: int
+    transfer: Transfer | None
+    correlation: int
+    external: int
+    called_ns: int
+    launched_ns: int
+    window: str | None
+    waited_ns: int = 0  # the latest of the events that its stream waited for before it
+    start_ns: int = -1
+    end_ns: int = -1
+    then: Callable[[], None] | None = None  # a host that the copy blocks
+
+
+@dataclass(slots=True, eq=False)
+class Event:
+    """A point in a stream's order; it has fired when `ns` is known."""
+
+    ns: int = -1
+    streams: list[Stream] = field(default_factory=list)
+    hosts: list[Callable[[], None]] = field(default_factory=list)
+
+    def fire(self, ns: int) -> None:
+        self.ns = ns
+        for stream in self.streams:
+            stream.advance()
+        for resume in self.hosts:
+            resume()
+        self.streams, self.hosts = [], []
+
+
+@dataclass(slots=True)
+class Recorded:
+    """An event in a stream's queue, and when it was put there."""
+
+    event: Event
+    called_ns: int
+
+
+@dataclass(slots=True)
+class Waits:
+    """A stream's order to wait for an event of another."""
+
+    event: Event
+
+
+class Stream:
+    """One queue of a device."""
+
+    def __init__(self, device: Device, number: int) -> None:
+        self.device, self.number = device, number
+        self.free_ns = 0
+        self._told_ns = 0  # the latest event that what comes next has to follow
+        self._queue: deque[Activity | Recorded | Waits] = deque()
+        self._running: Activity | None = None
+
+    def submit(self, item: Activity | Recorded | Waits) -> None:
+        self._queue.append(item)
+        if self._running is None and len(self._queue) == 1:
+            self.advance()
+
+    def advance(self) -> None:
+        """Do all that can be done now."""
+        queue = self._queue
+        while queue and self._running is None:
+            item = queue[0]
+            if type(item) is Activity:
+                queue.popleft()
+                self._begin(item)
+            elif type(item) is Recorded:
+                queue.popleft()
+                item.event.fire(max(self.free_ns, self._told_ns, item.called_ns))
+            elif type(item) is Waits:
+                if item.event.ns < 0:
+                    if self not in item.event.streams:
+                        item.event.streams.append(self)
+                    return
+                queue.popleft()
+                self._told_ns = max(self._told_ns, item.event.ns)
+
+    def _begin(self, activity: Activity) -> None:
+        follows_ns = self.free_ns + GAP_NS
+        handed_ns = self._told_ns + HANDOVER_NS if self._told_ns > self.free_ns else 0
+        activity.waited_ns = self._told_ns
+        activity.start_ns = max(activity.launched_ns + REACH_NS, follows_ns, handed_ns, self.device.clock.now_ns)
+        self._running = activity
+        if activity.transfer is None:
+            self.ends(activity, activity.start_ns + activity.dur_ns)
+        else:
+            self.device.network.arrive(self, activity, activity.transfer)
+
+    def ends(self, activity: Activity, ns: int) -> None:
+        """Say when the activity that runs will have ended."""
+        activity.end_ns = ns
+        self.device.clock.at(ns, self._finish)
+
+    def _finish(self) -> None:
+        activity, self._running = self._running, None
+        assert activity is not None
+        self.free_ns = activity.end_ns
+        self.device.finished(activity)
+        self.advance()
+
+
+class Network:
+    """Collectives and messages on their way: the k-th of a group on one rank is the k-th on all of its members."""
+
+    def __init__(self, clock: Clock, seed: int) -> None:
+        self._clock, self._seed = clock, seed
+        self._places: dict[tuple[int, str], int] = {}
+        self._arrived: dict[tuple[str, int], list[tuple[Stream, Activity]]] = {}
+        self.instances: list[list[Activity]] = []
+
+    def arrive(self, stream: Stream, activity: Activity, transfer: Transfer) -> None:
+        """One member's activity has begun, or will at its start."""
+        place = self._places.get((activity.rank, transfer.group), 0)
+        self._places[activity.rank, transfer.group] = place + 1
+        members = self._arrived.setdefault((transfer.group, place), [])
+        members.append((stream, activity))
+        if len(members) < len(transfer.ranks):
+            return
+        del self._arrived[transfer.group, place]
+        self.instances.append([member for _, member in members])
+        said = {(member.name, member.transfer.nbytes) for _, member in members if member.transfer is not None}
+        assert len(said) == 1, f"members disagree on what they do: {said}"
+        done_ns = max(member.start_ns for _, member in members) + transfer.ns
+        number = len(self.instances)
+        for own, member in members:
+            own.ends(member, done_ns + int(JITTER_NS * chance(self._seed, 7, number, member.rank)))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody waits for a member any more."""
+        return not self._arrived
+
+
+class Device:
+    """A rank's streams, and how many launches are pending."""
+
+    def __init__(self, clock: Clock, network: Network) -> None:
+        self.clock, self.network = clock, network
+        self.pending = 0
+        self.streams: dict[int, Stream] = {}
+        self.done: list[Activity] = []
+        self.has_room: Callable[[], None] | None = None
+        self.room = 0
+
+    def stream(self, number: int) -> Stream:
+        if number not in self.streams:
+            self.streams[number] = Stream(self, number)
+        return self.streams[number]
+
+    def submit(self, activity: Activity) -> None:
+        self.pending += 1
+        self.stream(activity.stream).submit(activity)
+
+    def wait_for_room(self, pending: int, then: Callable[[], None]) -> None:
+        """Call a blocked host when no more than so many launches are pending."""
+        self.room, self.has_room = pending, then
+
+    def finished(self, activity: Activity) -> None:
+        self.pending -= 1
+        if activity.window is not None:
+            self.done.append(activity)
+        if activity.then is not None:
+            activity.then()
+        if self.has_room is not None and self.pending <= self.room:
+            resume, self.has_room = self.has_room, None
+            resume()

@@ -1,0 +1,200 @@
+"""Folder of a simulated run, as `tracer record` leaves it: full windows, light ones, run.json with controls."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.simulation.device import Activity
+from tests.support.simulation.host import MAIN, Host, Row
+from tests.support.simulation.program import said_of
+from tests.support.simulation.simulation import Simulated
+from tests.support.simulation.strategies import bucket_layers
+from tests.support.simulation.world import DDP, FSDP, PIPELINE, World
+
+BASE_NS = 1_790_857_026_000_000_000
+ORIGIN_US = 4_725_113_000_000  # of the clock that rows are written in
+PROCESS = 3_300  # the first rank's; the autograd thread's number is 21 more
+DEVICE = "Simulated H100"
+# A profile's step in the recording begins with its first mark; tracer's own numbers begin with its warm-up.
+FIRST = 2
+
+
+def write(simulated: Simulated, folder: Path) -> Path:
+    """Write a run's folder, which must not exist or be empty. Returns it."""
+    (folder / "light").mkdir(parents=True)
+    for host in simulated.hosts:
+        for window, where in (("full", folder), ("light", folder / "light")):
+            steps = simulated.steps(window)[0]
+            rows = full_rows(simulated, host, steps) if window == "full" else light_rows(simulated, host, steps)
+            text = document(simulated.world, host.rank, rows)
+            (where / f"rank{host.rank}.json.gz").write_bytes(gzip.compress(text.encode(), compresslevel=1))
+    (folder / "run.json").write_text(json.dumps(manifest(simulated, folder.name), indent=1))
+    return folder
+
+
+def document(world: World, rank: int, rows: Iterable[str]) -> str:
+    """A Kineto document with these rows."""
+    groups = [{"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world.ranks}]
+    if world.strategy != DDP:
+        groups.append({"pg_name": "1", "pg_desc": "undefined", "backend_config": "cuda:nccl", "pg_size": world.ranks})
+    if world.strategy == PIPELINE:
+        groups.append({"pg_name": "2", "pg_desc": "undefined", "backend_config": "cuda:nccl", "pg_size": world.ranks})
+    members = [group | {"ranks": [*range(world.ranks)]} for group in groups]
+    head = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": rank, "name": DEVICE, "numSms": 132, "computeMajor": 9, "computeMinor": 0}],
+        "record_shapes": 1,
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": rank,
+            "world_size": world.ranks,
+            "pg_count": len(members),
+            "pg_config": members,
+            "nccl_version": "2.28.9",
+        },
+        "displayTimeUnit": "ms",
+        "baseTimeNanoseconds": BASE_NS,
+    }
+    listed = ",\n  ".join(rows)
+    return f'{json.dumps(head)[:-1]}, "traceEvents": [\n  {listed}\n  ], "traceName": "rank{rank}.json"\n}}'
+
+
+def full_rows(simulated: Simulated, host: Host, steps: list[int]) -> Iterator[str]:
+    """Rows of a full window: calls, operators, ranges, what ran on the device, marks of steps."""
+    process = PROCESS + 1_000 * host.rank
+    for row in host.rows:
+        yield _row(row, process)
+    for place, step in enumerate(steps):
+        begin_ns, end_ns = host.marks[step][0], host.marks[step + 1][0]
+        mark = Row(
+            "user_annotation", f"ProfilerStep#{FIRST + place}", MAIN, begin_ns, end_ns, f'"External id": {place}'
+        )
+        yield _row(mark, process)
+    for activity in simulated.activities(host.rank, "full"):
+        yield _device_row(activity, _said_in_full(activity))
+    yield _named("process_name", process, {"name": "python3"})
+    yield _named("process_labels", process, {"labels": "CPU"})
+
+
+def light_rows(simulated: Simulated, host: Host, steps: list[int]) -> Iterator[str]:
+    """Rows of a light window: what ran on the device, and marks of steps."""
+    process = PROCESS + 1_000 * host.rank
+    for place, step in enumerate(steps):
+        begin_ns, end_ns = host.marks[step][0], host.marks[step + 1][0]
+        yield _row(Row("user_annotation", f"LightStep#{FIRST + place}", MAIN, begin_ns, end_ns, ""), process)
+    for activity in simulated.activities(host.rank, "light"):
+        yield _device_row(activity, "")
+
+
+def us(ns: int) -> str:
+    """Microseconds with three decimals, exactly."""
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def _row(row: Row, process: int) -> str:
+    thread = process + 21 * row.thread
+    at = ORIGIN_US * 1000 + row.start_ns
+    return (
+        f'{{"ph": "X", "cat": "{row.category}", "name": "{row.name}", "pid": {process}, "tid": {thread}, '
+        f'"ts": {us(at)}, "dur": {us(row.end_ns - row.start_ns)}, "args": {{{row.args}}}}}'
+    )
+
+
+def _device_row(activity: Activity, said: str) -> str:
+    at, dur_ns = ORIGIN_US * 1000 + activity.start_ns, activity.end_ns - activity.start_ns
+    size = (
+        f', "bytes": {activity.nbytes}'
+        if activity.category != "kernel"
+        else ', "grid": [64, 1, 1], "block": [128, 1, 1]'
+    )
+    return (
+        f'{{"ph": "X", "cat": "{activity.category}", "name": "{activity.name}", "pid": {activity.rank}, '
+        f'"tid": {activity.stream}, "ts": {us(at)}, "dur": {us(dur_ns)}, "args": {{{said}"device": {activity.rank}, '
+        f'"context": 1, "stream": {activity.stream}, "correlation": {activity.correlation}{size}}}}}'
+    )
+
+
+def _said_in_full(activity: Activity) -> str:
+    known = f'"External id": {activity.external}, ' if activity.external else ""
+    if activity.transfer is not None:
+        known += json.dumps(said_of(activity.transfer))[1:-1] + ", "
+    return known
+
+
+def _named(name: str, process: int, args: dict[str, str]) -> str:
+    return json.dumps({"name": name, "ph": "M", "ts": float(ORIGIN_US), "pid": process, "tid": 0, "args": args})
+
+
+def manifest(simulated: Simulated, name: str) -> dict[str, Any]:
+    """run.json: facts of the run, and its controls."""
+    world = simulated.world
+    parameters = [
+        {"name": f"layers.{k}.weight", "shape": [int(world.layer_mb * 1e6) // 4], "dtype": "float32"}
+        | {"module": f"layers.{k}"}
+        for k in range(world.layers)
+    ]
+    return {
+        "schema": "tracer.run/1",
+        "id": f"{world.seed:032x}-run",
+        "name": name,
+        "command": ["tracer", "record", "--", "train.py"],
+        "versions": {"tracer": "0.1.0", "python": "3.12.3", "torch": "2.11.0+cu130", "cuda": "13.0", "nccl": "2.28.9"},
+        "hosts": ["vm"],
+        "host_of_rank": {str(rank): "vm" for rank in range(world.ranks)},
+        "devices": [DEVICE] * world.ranks,
+        "environment": {},
+        "transport": "P2P/CUMEM",
+        "world_size": world.ranks,
+        "backend": "nccl",
+        "strategy": world.strategy if world.strategy in (DDP, FSDP) else None,
+        "model": "Net",
+        "profiler": {
+            "wait": 0,
+            "warmup": REST_AND_WARM,
+            "active": world.steps,
+            "rounds": world.rounds,
+            "light": "cupti",
+        },
+        "parameters": parameters,
+        "buckets": _buckets(world) if world.strategy == DDP else None,
+        "controls": _controls(simulated),
+        "dataset": None,
+        "epochs": [],
+        "notes": [],
+    }
+
+
+REST_AND_WARM = 3
+
+
+def _buckets(world: World) -> list[dict[str, Any]]:
+    size = 4 * (int(world.layer_mb * 1e6) // 4)
+    return [{"nbytes": size * len(layers), "parameters": layers} for layers in bucket_layers(world)]
+
+
+def _controls(simulated: Simulated) -> dict[str, Any]:
+    """Single steps by rank and block; of hosts, each round's with the device at rest before."""
+    controls: dict[str, Any] = {}
+    for what in ("unprofiled", "light", "full"):
+        blocks = simulated.steps(what)
+        controls[what] = {
+            "steps_ns": {
+                str(host.rank): [simulated.steps_ns(host.rank, steps) for steps in blocks] for host in simulated.hosts
+            },
+            "numbers": [[step + 1 for step in steps] for steps in blocks],
+        }
+    rest = simulated.steps("rest")
+    by_rank = {str(host.rank): _grouped(simulated.host_ns(host.rank), len(rest)) for host in simulated.hosts}
+    controls["host"] = {"steps_ns": by_rank, "numbers": [[step + 1 for step in steps] for steps in rest]}
+    controls["nosync"] = None
+    controls["reasons"] = {"nosync": "steps without gradient synchronization would change this training"}
+    return controls
+
+
+def _grouped(values: list[int], blocks: int) -> list[list[int]]:
+    size = len(values) // blocks
+    return [values[size * k : size * (k + 1)] for k in range(blocks)]

@@ -1,0 +1,176 @@
+"""Worlds to simulate, and what can be wrong in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+DDP, PIPELINE, FSDP = STRATEGIES = ("ddp", "pipeline", "fsdp")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that makes a run slower, of a size whose unit its kind says, on one rank or on all."""
+
+    kind: str
+    size: float
+    rank: int | None = None
+
+    def hits(self, rank: int) -> bool:
+        return self.rank is None or self.rank == rank
+
+
+def late_host(rank: int, ms: float) -> Fault:
+    """A rank's Python sleeps so long in every step."""
+    return Fault("late host", ms, rank)
+
+
+def slow_host(rank: int, factor: float) -> Fault:
+    """All dense host time of a rank takes so many times as long."""
+    return Fault("slow host", factor, rank)
+
+
+def slow_gpu(rank: int, factor: float) -> Fault:
+    """A rank's kernels take so many times as long."""
+    return Fault("slow gpu", factor, rank)
+
+
+def slow_input(ms: float, rank: int | None = None) -> Fault:
+    """The next batch takes so much longer to come, on one rank or on all."""
+    return Fault("slow input", ms, rank)
+
+
+def blocking_items(count: int) -> Fault:
+    """Behind every so many-th layer of forward the loss, or a norm, is asked for: `.item()`."""
+    return Fault("blocking items", count)
+
+
+def pageable_input(megabytes: float) -> Fault:
+    """A batch of so many bytes comes from pageable memory, instead of a small one from pinned memory."""
+    return Fault("pageable input", megabytes)
+
+
+def pageable_output(megabytes: float) -> Fault:
+    """So many bytes go to pageable memory of the host behind forward."""
+    return Fault("pageable output", megabytes)
+
+
+def allocations(count: int) -> Fault:
+    """So many cudaMalloc a step in forward, and as many cudaFree behind backward: the caching allocator is of no use."""
+    return Fault("allocations", count)
+
+
+def slow_link(factor: float) -> Fault:
+    """All transfers take so many times as long."""
+    return Fault("slow link", factor)
+
+
+def unequal_stage(rank: int, layers: int) -> Fault:
+    """A pipeline's stage has so many layers more."""
+    return Fault("unequal stage", layers, rank)
+
+
+def uneven_work(share: float) -> Fault:
+    """Kernels are longer or shorter by up to this share, by chance, for each rank and step."""
+    return Fault("uneven work", share)
+
+
+def collections(ms: float) -> Fault:
+    """Python collects its garbage for so long in every third step, on all ranks."""
+    return Fault("collections", ms)
+
+
+def broadcast_buffers(count: int) -> Fault:
+    """DDP broadcasts so many buffers before each forward."""
+    return Fault("broadcast buffers", count)
+
+
+def unused_parameters(ms: float) -> Fault:
+    """DDP looks for unused parameters, which takes the host so long."""
+    return Fault("unused parameters", ms)
+
+
+def many_launches(count: int) -> Fault:
+    """The optimizer launches so many small kernels instead of a few."""
+    return Fault("many launches", count)
+
+
+def synchronized_batches() -> Fault:
+    """Gradients are reduced behind every micro-batch, not the last alone."""
+    return Fault("synchronized batches", 1)
+
+
+@dataclass(frozen=True)
+class World:
+    """A training, and what is wrong in it. Times are those of the program without a profiler.
+
+    Kernels of a layer's forward are `kernels`, of its backward twice as many. A kernel takes `kernel_us` give or take
+    two thirds, always the same for the same kernel; its launch takes the host 5 us, `operator_us` of dispatch and
+    `python_us` between operators, which makes a run bound by its hosts or by its devices.
+    """
+
+    strategy: str = DDP
+    ranks: int = 2
+    layers: int = 6
+    kernels: int = 8
+    kernel_us: float = 60.0
+    operator_us: float = 14.0
+    python_us: float = 6.0
+    layer_mb: float = 8.0  # of parameters, or of their gradients, in a layer
+    activation_mb: float = 4.0  # of a pipeline's message
+    buckets: int = 3
+    batches: int = 1  # accumulated, or a pipeline's microbatches
+    input_ms: float = 0.2
+    link_gbps: float = 100.0
+    latency_us: float = 12.0
+    stretch: float = 1.6  # of dense host time in the full window
+    light_stretch: float = 1.04
+    steps: int = 6  # in each window and in each block
+    rounds: int = 3
+    noise: float = 1.0
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.strategy in STRATEGIES
+        assert 1 <= self.buckets <= self.layers, "a bucket holds a layer at least"
+
+    def size(self, kind: str, rank: int) -> float:
+        """How large a fault is on a rank; 0 without it."""
+        return sum(fault.size for fault in self.faults if fault.kind == kind and fault.hits(rank))
+
+    def having(self, *faults: Fault) -> World:
+        """The same world, with these faults too."""
+        return replace(self, faults=(*self.faults, *(fault for fault in faults if fault not in self.faults)))
+
+    def without(self, *faults: Fault) -> World:
+        """The same world, without these faults."""
+        return replace(self, faults=tuple(fault for fault in self.faults if fault not in faults))
+
+
+# How fast a run's hosts are against its devices.
+DEVICE_BOUND = {"kernel_us": 90.0, "operator_us": 10.0, "python_us": 4.0}
+HOST_BOUND = {"kernel_us": 8.0, "operator_us": 22.0, "python_us": 12.0}
+
+
+def random_healthy(seed: int) -> World:
+    """A world without faults, of any strategy and size."""
+    random = Random(seed)
+    strategy = random.choice([DDP, DDP, DDP, PIPELINE, FSDP])
+    ranks = random.choice([2, 3, 4]) if strategy == PIPELINE else random.choice([2, 2, 4, 8])
+    layers = random.randint(3, 8) if ranks > 2 else random.randint(4, 24)
+    speed = random.choice([DEVICE_BOUND, HOST_BOUND])
+    world = World(
+        strategy=strategy,
+        ranks=ranks,
+        layers=layers,
+        kernels=random.randint(3, 8),
+        layer_mb=random.choice([1.0, 4.0, 16.0]),
+        buckets=random.randint(1, layers),
+        batches=random.randint(ranks, 2 * ranks) if strategy == PIPELINE else random.choice([1, 1, 3]),
+        link_gbps=random.choice([20.0, 100.0, 300.0]),
+        input_ms=random.choice([0.05, 0.3, 1.0]),
+        stretch=random.uniform(1.3, 2.0),
+        seed=seed,
+    )
+    return replace(world, **{name: value * random.uniform(0.8, 1.2) for name, value in speed.items()})
