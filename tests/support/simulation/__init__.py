@@ -16,11 +16,12 @@
     identities  what every run must obey
 
 It knows nothing of `analyzers` or `tracer`, whose judge it is: nothing here is a graph of dependencies replayed, each
-instant follows from what has happened before it. A fault leaves all other chance alone: its price has no noise of its own.
+instant follows from what has happened before it. A fault leaves all other chance alone: its price has no noise of
+its own.
 
-What is not modelled: kernels that slow one another down beside communication, clocks of ranks that differ, cores that
-threads share, CUDA graphs, kernels that overlap on a stream, links that two collectives share, rows of Python functions,
-host work of the profiler that is not in proportion to dense time.
+What is not modelled: cores that threads share, threads of a rank that work at the same time, CUDA graphs, kernels that
+overlap on a stream, links that two collectives share, messages that are buffered (both ends wait for one another), rows
+of Python functions, a profiler's cost that is not in proportion to dense host time, clocks that drift.
 """
 
 from tests.support.simulation.identities import violations
@@ -39,6 +40,7 @@ from tests.support.simulation.world import (
     blocking_items,
     broadcast_buffers,
     collections,
+    event_waits,
     late_host,
     many_launches,
     pageable_input,
@@ -48,6 +50,8 @@ from tests.support.simulation.world import (
     slow_host,
     slow_input,
     slow_link,
+    small_reductions,
+    starved_input,
     synchronized_batches,
     unequal_stage,
     uneven_work,
@@ -68,6 +72,7 @@ __all__ = [
     "blocking_items",
     "broadcast_buffers",
     "collections",
+    "event_waits",
     "late_host",
     "many_launches",
     "pageable_input",
@@ -79,6 +84,8 @@ __all__ = [
     "slow_host",
     "slow_input",
     "slow_link",
+    "small_reductions",
+    "starved_input",
     "steady_pace",
     "synchronized_batches",
     "unequal_stage",

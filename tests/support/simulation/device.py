@@ -19,6 +19,7 @@ GAP_NS = 900  # between two activities of a stream
 HANDOVER_NS = 1_500  # from an event on one stream to the start on another
 JITTER_NS = 5_000  # so far apart are the ends of a collective's members, at most
 _MASK = (1 << 64) - 1
+Communicator = tuple[str, tuple[int, ...]]
 
 
 def chance(*key: int) -> float:
@@ -52,17 +53,29 @@ class Clock:
             act()
 
 
+@dataclass(frozen=True)
+class Group:
+    """A process group."""
+
+    name: str
+    ranks: tuple[int, ...]
+    description: str = "undefined"
+
+
 @dataclass(slots=True)
 class Transfer:
-    """What the members of a collective or message move together: in which communicator, and how long it takes them."""
+    """What the members of a collective or message move together, and how long it takes them."""
 
     kind: str
-    group: str
-    ranks: tuple[int, ...]
-    of_group: tuple[int, ...]  # the process group's ranks, which of a message are more than its two
+    group: Group
+    ranks: tuple[int, ...]  # who takes part: the group, of a message its two ends
     nbytes: int
     ns: int
     peer: int | None = None  # of a message
+
+    @property
+    def communicator(self) -> Communicator:
+        return self.group.name, self.ranks
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +99,8 @@ class Activity:
     start_ns: int = -1
     end_ns: int = -1
     then: Callable[[], None] | None = None  # a host that the copy blocks
+    left_ns: float = 0.0  # of its work, at `since_ns`, where nothing runs beside it
+    since_ns: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -128,17 +143,17 @@ class Stream:
         self.free_ns = 0
         self._told_ns = 0  # the latest event that what comes next has to follow
         self._queue: deque[Activity | Recorded | Waits] = deque()
-        self._running: Activity | None = None
+        self.running: Activity | None = None
 
     def submit(self, item: Activity | Recorded | Waits) -> None:
         self._queue.append(item)
-        if self._running is None and len(self._queue) == 1:
+        if self.running is None and len(self._queue) == 1:
             self.advance()
 
     def advance(self) -> None:
         """Do all that can be done now."""
         queue = self._queue
-        while queue and self._running is None:
+        while queue and self.running is None:
             item = queue[0]
             if type(item) is Activity:
                 queue.popleft()
@@ -159,20 +174,39 @@ class Stream:
         handed_ns = self._told_ns + HANDOVER_NS if self._told_ns > self.free_ns else 0
         activity.waited_ns = self._told_ns
         activity.start_ns = max(activity.launched_ns + REACH_NS, follows_ns, handed_ns, self.device.clock.now_ns)
-        self._running = activity
+        activity.since_ns, activity.left_ns = activity.start_ns, activity.dur_ns
+        self.running = activity
         if activity.transfer is None:
-            self.ends(activity, activity.start_ns + activity.dur_ns)
+            self.retime()
         else:
             self.device.network.arrive(self, activity, activity.transfer)
+            if self.device.strain != 1:
+                self.device.clock.at(activity.start_ns, self.device.transfers_began)
+
+    def retime(self) -> None:
+        """Say when the kernel or copy that runs will have ended, as fast as it is from now on."""
+        activity = self.running
+        if activity is None or activity.transfer is not None:
+            return
+        now_ns = self.device.clock.now_ns
+        slower = self.device.strain if self.device.transfers and activity.category == "kernel" else 1.0
+        if activity.end_ns >= 0 and now_ns > activity.since_ns:
+            worked_ns = activity.left_ns * (now_ns - activity.since_ns) / (activity.end_ns - activity.since_ns)
+            activity.left_ns, activity.since_ns = activity.left_ns - worked_ns, now_ns
+        ends_ns = activity.since_ns + max(0, round(activity.left_ns * slower))
+        if ends_ns != activity.end_ns:
+            self.ends(activity, ends_ns)
 
     def ends(self, activity: Activity, ns: int) -> None:
-        """Say when the activity that runs will have ended."""
+        """Say when the activity that runs will have ended; what was said before no longer holds."""
         activity.end_ns = ns
         self.device.clock.at(ns, self._finish)
 
     def _finish(self) -> None:
-        activity, self._running = self._running, None
-        assert activity is not None
+        activity = self.running
+        if activity is None or activity.end_ns != self.device.clock.now_ns:
+            return
+        self.running = None
         self.free_ns = activity.end_ns
         self.device.finished(activity)
         self.advance()
@@ -183,19 +217,20 @@ class Network:
 
     def __init__(self, clock: Clock, seed: int) -> None:
         self._clock, self._seed = clock, seed
-        self._places: dict[tuple[int, str], int] = {}
-        self._arrived: dict[tuple[str, int], list[tuple[Stream, Activity]]] = {}
+        self._places: dict[tuple[int, Communicator], int] = {}
+        self._arrived: dict[tuple[Communicator, int], list[tuple[Stream, Activity]]] = {}
         self.instances: list[list[Activity]] = []
 
     def arrive(self, stream: Stream, activity: Activity, transfer: Transfer) -> None:
         """One member's activity has begun, or will at its start."""
-        place = self._places.get((activity.rank, transfer.group), 0)
-        self._places[activity.rank, transfer.group] = place + 1
-        members = self._arrived.setdefault((transfer.group, place), [])
+        communicator = transfer.communicator
+        place = self._places.get((activity.rank, communicator), 0)
+        self._places[activity.rank, communicator] = place + 1
+        members = self._arrived.setdefault((communicator, place), [])
         members.append((stream, activity))
         if len(members) < len(transfer.ranks):
             return
-        del self._arrived[transfer.group, place]
+        del self._arrived[communicator, place]
         self.instances.append([member for _, member in members])
         said = {(member.name, member.transfer.nbytes) for _, member in members if member.transfer is not None}
         assert len(said) == 1, f"members disagree on what they do: {said}"
@@ -211,10 +246,11 @@ class Network:
 
 
 class Device:
-    """A rank's streams, and how many launches are pending."""
+    """A rank's streams, how many launches are pending, and how much slower compute is beside communication."""
 
-    def __init__(self, clock: Clock, network: Network) -> None:
-        self.clock, self.network = clock, network
+    def __init__(self, clock: Clock, network: Network, strain: float = 1.0) -> None:
+        self.clock, self.network, self.strain = clock, network, strain
+        self.transfers = 0  # so many kernels of communication run
         self.pending = 0
         self.streams: dict[int, Stream] = {}
         self.done: list[Activity] = []
@@ -234,8 +270,22 @@ class Device:
         """Call a blocked host when no more than so many launches are pending."""
         self.room, self.has_room = pending, then
 
+    def transfers_began(self) -> None:
+        """A kernel of communication begins to run, or to wait for its members."""
+        self.transfers += 1
+        if self.transfers == 1:
+            self._retime()
+
+    def _retime(self) -> None:
+        for stream in self.streams.values():
+            stream.retime()
+
     def finished(self, activity: Activity) -> None:
         self.pending -= 1
+        if activity.transfer is not None and self.strain != 1:
+            self.transfers -= 1
+            if not self.transfers:
+                self._retime()
         if activity.window is not None:
             self.done.append(activity)
         if activity.then is not None:

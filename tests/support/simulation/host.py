@@ -93,6 +93,9 @@ class Host:
     external: int = 1_000
     awaited: list[Event] = field(default_factory=list)
     ended: bool = False
+    closed_ns: dict[str, int] = field(default_factory=dict)  # by window: when its last step ended, synchronized
+    made_ns: int = 0  # when the loader's workers have made the next batch
+    taken_ns: list[int] = field(default_factory=list)  # when each batch was taken from them
 
     def start(self) -> None:
         self._steps = iter(self.program)
@@ -350,7 +353,7 @@ class Record(Call):
 
 
 class Wait(Call):
-    """A stream is told to wait for the event that was last recorded by this name."""
+    """A stream is told to wait for the event that was last recorded by this name; for none before the first."""
 
     __slots__ = ("key", "stream")
 
@@ -362,12 +365,13 @@ class Wait(Call):
         if host.is_early():
             return False
         super().do(host)
-        host.device.stream(self.stream).submit(Waits(host.events[self.key]))
+        if self.key in host.events:
+            host.device.stream(self.stream).submit(Waits(host.events[self.key]))
         return True
 
 
 class Synchronize(Call):
-    """The host waits for what a stream holds; without one, for all streams. A cudaFree does, and then takes its time."""
+    """The host waits for what a stream holds; without one, for all streams, as a cudaFree does before it works."""
 
     __slots__ = ("stream",)
 
@@ -421,6 +425,56 @@ class Enter(Operation):
     def do(self, host: Host) -> bool:
         host.mode = self.mode
         host.enter(self.step)
+        return True
+
+
+class Close(Operation):
+    """A window ends, with the device at rest: its last step does."""
+
+    __slots__ = ()
+
+    def do(self, host: Host) -> bool:
+        host.closed_ns[host.mode.window or ""] = host.ns
+        return True
+
+
+class SynchronizeEvent(Call):
+    """The host waits for an event."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        super().__init__("cudaEventSynchronize", RETURNS_NS)
+        self.key = key
+
+    def do(self, host: Host) -> bool:
+        event = host.events[self.key]
+        if host.phase == 0:
+            if host.is_early():
+                return False
+            if event.ns < 0:
+                host.phase = 1
+                event.hosts.append(host.resume)
+                return False
+        host.phase, since_ns = 0, host.ns
+        host.ns = max(host.ns, host.clock.now_ns, event.ns) + self.ns
+        host.called(self.category, self.name, since_ns)
+        return True
+
+
+class NextBatch(Operation):
+    """The next batch of workers that each take their time for one and may be so many batches ahead."""
+
+    __slots__ = ("ahead", "period_ns")
+
+    def __init__(self, period_ns: int, ahead: int = 4) -> None:
+        self.period_ns, self.ahead = period_ns, ahead
+
+    def do(self, host: Host) -> bool:
+        begun_ns = host.taken_ns[-self.ahead] if len(host.taken_ns) >= self.ahead else 0
+        host.made_ns = max(host.made_ns, begun_ns) + int(self.period_ns * (1 + 0.02 * host.luck(self.number)))
+        host.ns = max(host.ns, host.made_ns)
+        host.taken_ns.append(host.ns)
         return True
 
 

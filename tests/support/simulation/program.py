@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
-from tests.support.simulation.device import Transfer, chance
+from tests.support.simulation.device import Group, Transfer, chance
 from tests.support.simulation.host import (
     AUTOGRAD,
     COMPUTE,
@@ -19,16 +19,19 @@ from tests.support.simulation.host import (
     Call,
     End,
     Launch,
+    NextBatch,
     OnThread,
     Operation,
     Pause,
     Record,
     Synchronize,
+    SynchronizeEvent,
     Wait,
 )
 from tests.support.simulation.world import World
 
-COPY, SET = "gpu_memcpy", "gpu_memset"
+COPY = "gpu_memcpy"
+COPIES, SHARES, REDUCER = 30, 19, 17  # streams of copies, of what shared layers reduce, of the default group
 D2D, H2D = "Memcpy DtoD (Device -> Device)", "Memcpy HtoD (Pinned -> Device)"
 PINNED_GBPS, TO_DEVICE_GBPS, TO_HOST_GBPS = 50.0, 7.0, 1.3
 NAMES = {  # how torch calls a collective: its c10d operator, its row, its range, its kernel
@@ -110,14 +113,15 @@ class Writer:
             self.busy(2)
             self.add(Launch(what, 900 + int(nbytes / gbps), "cudaMemcpyAsync", kind=COPY, nbytes=nbytes))
 
-    def transfer(self, kind: str, group: str, ranks: tuple[int, ...], nbytes: int, peer: int | None = None) -> Transfer:
-        """What a collective of so many bytes takes on the world's links."""
-        world, share = self.world, (len(ranks) - 1) / len(ranks)
+    def transfer(self, kind: str, group: Group, nbytes: int, peer: int | None = None) -> Transfer:
+        """What a collective, or a message to or from a peer, of so many bytes takes on the world's links."""
+        world, rank = self.world, self.rank
+        ranks = group.ranks if peer is None else (rank, peer) if kind == "send" else (peer, rank)
+        share = (len(ranks) - 1) / len(ranks)
         factor = {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share}.get(kind, 1.0)
-        slow = world.size("slow link", self.rank) or 1.0
+        slow = world.size("slow link", rank) or 1.0
         ns = int(slow * (world.latency_us * 1000 + nbytes * factor / world.link_gbps))
-        of_group = ranks if peer is None else tuple(range(world.ranks))
-        return Transfer(kind, group, ranks, of_group, nbytes, ns, peer)
+        return Transfer(kind, group, ranks, nbytes, ns, peer)
 
     def collective(self, transfer: Transfer, key: str, stream: int) -> None:
         """A c10d call: its stream waits for what the caller's holds; the event of its end is called `key`."""
@@ -156,19 +160,29 @@ class Writer:
         with self.segment("batch", number):
             with self.range("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"):
                 self.add(Pause(int((self.world.input_ms + self.has("slow input")) * 1e6)))
+                if self.has("starved input"):
+                    self.add(NextBatch(int(self.has("starved input") * 1e6)))
             self.busy(10)
-        megabytes = self.has("pageable input")
         with self.segment("batch to device", number):
             with self.operator("aten::to"), self.operator("aten::_to_copy"), self.operator("aten::copy_"):
                 self.busy(8)
-                if megabytes:
-                    size = int(megabytes * 1e6)
-                    name = "Memcpy HtoD (Pageable -> Device)"
-                    dur_ns = 2_000 + int(size / TO_DEVICE_GBPS)
-                    self.add(BlockingCopy(name, dur_ns, "cudaMemcpyAsync", kind=COPY, nbytes=size))
-                    self.add(Synchronize(COMPUTE))
-                else:
-                    self.add(Launch(H2D, 22_000, "cudaMemcpyAsync", kind=COPY, nbytes=1_000_000))
+                self._to_device(int((self.has("pageable input") or self.world.input_mb) * 1e6))
+            self.busy(2)
+
+    def _to_device(self, size: int) -> None:
+        if self.has("pageable input"):
+            dur_ns, name = 2_000 + int(size / TO_DEVICE_GBPS), "Memcpy HtoD (Pageable -> Device)"
+            self.add(BlockingCopy(name, dur_ns, "cudaMemcpyAsync", kind=COPY, nbytes=size))
+            self.add(Synchronize(COMPUTE))
+            return
+        dur_ns, call = 2_000 + int(size / PINNED_GBPS), "cudaMemcpyAsync"
+        if not self.world.copy_stream:
+            self.add(Launch(H2D, dur_ns, call, kind=COPY, nbytes=size))
+            return
+        # It goes where the batch before lies, when that one's forward is done.
+        self.add(Wait("forward done", COPIES))
+        self.add(Launch(H2D, dur_ns, call, kind=COPY, stream=COPIES, nbytes=size))
+        self.add(Record("batch", COPIES), Wait("batch"))
 
     def sleep(self) -> None:
         """What Python does before forward that no row tells: nothing, a sleep; a collection has a row."""
@@ -187,14 +201,18 @@ class Writer:
                 with self.segment("forward", layer, batch), self.range(f"nn.Module: layers.{layer} (Block)"):
                     self.busy(12)
                     self.layer_forward(layer)
+                    self.reduce_shares("shares")
                 self.behind_layer(layer, len(layers), batch)
 
     def behind_layer(self, layer: int, layers: int, batch: int) -> None:
-        """What a fault puts behind a layer's forward: `.item()`, this layer's share of the step's cudaMalloc."""
-        items, count = int(self.has("blocking items")), int(self.has("allocations"))
+        """What faults put behind a layer's forward: `.item()`, a wait, this layer's share of the step's cudaMalloc."""
+        items, events = int(self.has("blocking items")), int(self.has("event waits"))
+        count = int(self.has("allocations"))
         with self.segment("behind", layer, batch):
             if items and not (layer + 1) % items:
                 self.item()
+            if events and not (layer + 1) % events:
+                self.add(Record("behind"), SynchronizeEvent("behind"))
             for _ in range(count * layer // layers, count * (layer + 1) // layers):
                 with self.operator("aten::empty"):
                     self.add(Call("cudaMalloc", 180_000, stretches=False))
@@ -203,6 +221,16 @@ class Writer:
         for place in range(self.world.kernels):
             name, kernel = OPERATORS[place % len(OPERATORS)]
             self.kernel(name, kernel, self.kernel_us(layer, place), self.sequence(layer, place))
+
+    def reduce_shares(self, key: str) -> None:
+        """Tensor parallelism: the layer's output, or its input's gradient, is summed over the ranks that share it."""
+        if self.world.tensor > 1:
+            size = int(self.world.activation_mb * 1e6)
+            transfer = self.transfer("all_reduce", self.world.sharing(self.rank), size)
+            with self.operator("_c10d_functional::all_reduce_"):
+                self.collective(transfer, key, SHARES)
+            with self.operator("_c10d_functional::wait_tensor"):
+                self.wait(transfer, key)
 
     def sequence(self, layer: int, place: int) -> int:
         """What joins an operator of forward to its node of backward, within a step."""
@@ -245,6 +273,8 @@ class Writer:
 
     def loss(self, batch: int) -> None:
         with self.segment("loss", batch):
+            if self.world.copy_stream:
+                self.add(Record("forward done"))
             self.kernel("aten::log_softmax", "void (anonymous namespace)::softmax_warp_forward<float>(int)", 4)
             self.kernel("aten::nll_loss_forward", "void at::native::nll_loss_forward_reduce_cuda_kernel<float>(int)", 4)
 
@@ -260,6 +290,16 @@ class Writer:
         self.add(OnThread(MAIN))
         with self.segment("hand back", batch):
             self.busy(40)
+
+    def average(self) -> None:
+        """Numbers that are printed, averaged over all ranks one by one, and then asked for."""
+        with self.segment("average"):
+            for number in range(int(self.has("small reductions"))):
+                transfer = self.transfer("all_reduce", self.world.everyone, 4)
+                self.collective(transfer, f"number {number}", REDUCER)
+                self.wait(transfer, f"number {number}")
+            if self.has("small reductions"):
+                self.item()
 
     def free(self) -> None:
         with self.segment("free"):
@@ -284,16 +324,16 @@ class Writer:
 def said_of(transfer: Transfer) -> dict[str, Any]:
     """What PyTorch says of a collective, in its row and on its kernel; of a message, its process group's ranks."""
     elements = transfer.nbytes // 4
-    part = elements // len(transfer.of_group)
+    part = elements // len(transfer.group.ranks)
     said: dict[str, Any] = {
         "Collective name": NAMES[transfer.kind][1],
         "dtype": "Float",
         "In msg nelems": part if transfer.kind == "all_gather" else elements,
         "Out msg nelems": part if transfer.kind == "reduce_scatter" else elements,
-        "Group size": len(transfer.of_group),
-        "Process Group Name": transfer.group.partition(":")[0],
-        "Process Group Description": "default_pg" if transfer.group == "0" else "undefined",
-        "Process Group Ranks": str([*transfer.of_group]),
+        "Group size": len(transfer.group.ranks),
+        "Process Group Name": transfer.group.name,
+        "Process Group Description": transfer.group.description,
+        "Process Group Ranks": str([*transfer.group.ranks]),
         "In split size": "[]",
         "Out split size": "[]",
     }

@@ -11,9 +11,9 @@ from typing import Any
 from tests.support.simulation.device import Activity
 from tests.support.simulation.host import MAIN, Host, Row
 from tests.support.simulation.program import said_of
-from tests.support.simulation.simulation import Simulated
+from tests.support.simulation.simulation import REST, Simulated
 from tests.support.simulation.strategies import bucket_layers
-from tests.support.simulation.world import DDP, FSDP, PIPELINE, World
+from tests.support.simulation.world import DDP, FSDP, World
 
 BASE_NS = 1_790_857_026_000_000_000
 ORIGIN_US = 4_725_113_000_000  # of the clock that rows are written in
@@ -38,12 +38,11 @@ def write(simulated: Simulated, folder: Path) -> Path:
 
 def document(world: World, rank: int, rows: Iterable[str]) -> str:
     """A Kineto document with these rows."""
-    groups = [{"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": world.ranks}]
-    if world.strategy != DDP:
-        groups.append({"pg_name": "1", "pg_desc": "undefined", "backend_config": "cuda:nccl", "pg_size": world.ranks})
-    if world.strategy == PIPELINE:
-        groups.append({"pg_name": "2", "pg_desc": "undefined", "backend_config": "cuda:nccl", "pg_size": world.ranks})
-    members = [group | {"ranks": [*range(world.ranks)]} for group in groups]
+    groups = [
+        {"pg_name": group.name, "pg_desc": group.description, "backend_config": "cuda:nccl"}
+        | {"pg_size": len(group.ranks), "ranks": [*group.ranks]}
+        for group in world.groups(rank)
+    ]
     head = {
         "schemaVersion": 1,
         "deviceProperties": [{"id": rank, "name": DEVICE, "numSms": 132, "computeMajor": 9, "computeMinor": 0}],
@@ -52,8 +51,8 @@ def document(world: World, rank: int, rows: Iterable[str]) -> str:
             "backend": "nccl",
             "rank": rank,
             "world_size": world.ranks,
-            "pg_count": len(members),
-            "pg_config": members,
+            "pg_count": len(groups),
+            "pg_config": groups,
             "nccl_version": "2.28.9",
         },
         "displayTimeUnit": "ms",
@@ -65,29 +64,33 @@ def document(world: World, rank: int, rows: Iterable[str]) -> str:
 
 def full_rows(simulated: Simulated, host: Host, steps: list[int]) -> Iterator[str]:
     """Rows of a full window: calls, operators, ranges, what ran on the device, marks of steps."""
-    process = PROCESS + 1_000 * host.rank
-    for row in host.rows:
-        yield _row(row, process)
-    for place, step in enumerate(steps):
-        begin_ns, end_ns = host.marks[step][0], host.marks[step + 1][0]
-        mark = Row(
-            "user_annotation", f"ProfilerStep#{FIRST + place}", MAIN, begin_ns, end_ns, f'"External id": {place}'
-        )
-        yield _row(mark, process)
+    process, zero_ns = PROCESS + 1_000 * host.rank, _zero_ns(simulated.world, host.rank)
+    yield from (_row(row, process, zero_ns) for row in host.rows)
+    yield from (_row(mark, process, zero_ns) for mark in _marks(host, steps, "full", "ProfilerStep"))
     for activity in simulated.activities(host.rank, "full"):
-        yield _device_row(activity, _said_in_full(activity))
+        yield _device_row(activity, zero_ns, _said_in_full(activity))
     yield _named("process_name", process, {"name": "python3"})
     yield _named("process_labels", process, {"labels": "CPU"})
 
 
 def light_rows(simulated: Simulated, host: Host, steps: list[int]) -> Iterator[str]:
     """Rows of a light window: what ran on the device, and marks of steps."""
-    process = PROCESS + 1_000 * host.rank
-    for place, step in enumerate(steps):
-        begin_ns, end_ns = host.marks[step][0], host.marks[step + 1][0]
-        yield _row(Row("user_annotation", f"LightStep#{FIRST + place}", MAIN, begin_ns, end_ns, ""), process)
-    for activity in simulated.activities(host.rank, "light"):
-        yield _device_row(activity, "")
+    process, zero_ns = PROCESS + 1_000 * host.rank, _zero_ns(simulated.world, host.rank)
+    yield from (_row(mark, process, zero_ns) for mark in _marks(host, steps, "light", "LightStep"))
+    yield from (_device_row(activity, zero_ns, "") for activity in simulated.activities(host.rank, "light"))
+
+
+def _zero_ns(world: World, rank: int) -> int:
+    """What the clock of a rank's machine shows at the true clock's zero."""
+    offset_ms = world.offsets_ms[world.machine(rank)] if world.offsets_ms else 0.0
+    return ORIGIN_US * 1000 + int(offset_ms * 1e6)
+
+
+def _marks(host: Host, steps: list[int], window: str, name: str) -> Iterator[Row]:
+    """A row for each step, of which the last one ends when the recorder has synchronized the device."""
+    ends = [*(host.marks[step][0] for step in steps[1:]), host.closed_ns[window]]
+    for place, (step, end_ns) in enumerate(zip(steps, ends, strict=True)):
+        yield Row("user_annotation", f"{name}#{FIRST + place}", MAIN, host.marks[step][0], end_ns, "")
 
 
 def us(ns: int) -> str:
@@ -95,17 +98,17 @@ def us(ns: int) -> str:
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _row(row: Row, process: int) -> str:
+def _row(row: Row, process: int, zero_ns: int) -> str:
     thread = process + 21 * row.thread
-    at = ORIGIN_US * 1000 + row.start_ns
+    at = zero_ns + row.start_ns
     return (
         f'{{"ph": "X", "cat": "{row.category}", "name": "{row.name}", "pid": {process}, "tid": {thread}, '
         f'"ts": {us(at)}, "dur": {us(row.end_ns - row.start_ns)}, "args": {{{row.args}}}}}'
     )
 
 
-def _device_row(activity: Activity, said: str) -> str:
-    at, dur_ns = ORIGIN_US * 1000 + activity.start_ns, activity.end_ns - activity.start_ns
+def _device_row(activity: Activity, zero_ns: int, said: str) -> str:
+    at, dur_ns = zero_ns + activity.start_ns, activity.end_ns - activity.start_ns
     size = (
         f', "bytes": {activity.nbytes}'
         if activity.category != "kernel"
@@ -143,32 +146,29 @@ def manifest(simulated: Simulated, name: str) -> dict[str, Any]:
         "name": name,
         "command": ["tracer", "record", "--", "train.py"],
         "versions": {"tracer": "0.1.0", "python": "3.12.3", "torch": "2.11.0+cu130", "cuda": "13.0", "nccl": "2.28.9"},
-        "hosts": ["vm"],
-        "host_of_rank": {str(rank): "vm" for rank in range(world.ranks)},
+        "hosts": [f"vm{number}" for number in range(world.hosts)],
+        "host_of_rank": {str(rank): f"vm{world.machine(rank)}" for rank in range(world.ranks)},
         "devices": [DEVICE] * world.ranks,
         "environment": {},
         "transport": "P2P/CUMEM",
         "world_size": world.ranks,
         "backend": "nccl",
-        "strategy": world.strategy if world.strategy in (DDP, FSDP) else None,
+        "strategy": world.strategy if world.strategy in (DDP, FSDP) and world.tensor == 1 else None,
         "model": "Net",
         "profiler": {
             "wait": 0,
-            "warmup": REST_AND_WARM,
+            "warmup": REST + 1,
             "active": world.steps,
             "rounds": world.rounds,
             "light": "cupti",
         },
         "parameters": parameters,
-        "buckets": _buckets(world) if world.strategy == DDP else None,
+        "buckets": _buckets(world) if world.strategy == DDP and world.tensor == 1 else None,
         "controls": _controls(simulated),
         "dataset": None,
         "epochs": [],
         "notes": [],
     }
-
-
-REST_AND_WARM = 3
 
 
 def _buckets(world: World) -> list[dict[str, Any]]:

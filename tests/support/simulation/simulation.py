@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from statistics import median
 
 from tests.support.simulation.device import Activity, Clock, Device, Network
 from tests.support.simulation.host import (
     Barrier,
+    Close,
     Enter,
     Host,
     HostTimer,
@@ -102,7 +104,7 @@ def steady_pace(world: World) -> tuple[float, float]:
     steps = []
     for host in hosts:
         ends = [host.marks[step][1].ns for step in range(SETTLING, last + 1)]
-        steps.append([end - begin for begin, end in zip(ends, ends[1:], strict=False)])
+        steps.append([end - begin for begin, end in pairwise(ends)])
     slowest = max(steps, key=sum)
     return sum(slowest) / MEASURED, float(median(slowest))
 
@@ -111,7 +113,7 @@ def _run(world: World, plan: Plan) -> tuple[list[Host], Network]:
     clock, meeting = Clock(), Meeting(world.ranks)
     network, hosts = Network(clock, world.seed), []
     for rank in range(world.ranks):
-        host = Host(rank, world.seed, clock, Device(clock, network), _pace(world, rank), meeting)
+        host = Host(rank, world.seed, clock, Device(clock, network, world.strain), _pace(world, rank), meeting)
         host.ns = FIRST_NS + 40_000 * rank
         host.program = plan(step_of(world, rank))
         host.start()
@@ -154,7 +156,7 @@ def _watched(world: World, blocks: Sequence[Block], program: list[Operation]) ->
                 yield [Enter(step, mode), *_numbered(Mark(step)), *program]
         if what not in ("rest", "warm"):
             end = [*_numbered(Mark(steps[-1] + 1))]
-            yield [*end, *_numbered(Synchronize())] if what in modes else end
+            yield [*end, *_numbered(Synchronize(), Close())] if what in modes else end
 
 
 def _numbered(*operations: Operation) -> list[Operation]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tests.support.simulation.device import Transfer
 from tests.support.simulation.host import Call, Launch, Operation, Record, Wait
-from tests.support.simulation.program import ACCUMULATE, COPIES_OUT, H2D, Writer
+from tests.support.simulation.program import ACCUMULATE, COPIES_OUT, H2D, REDUCER, Writer
 from tests.support.simulation.world import DDP, FSDP, PIPELINE, World
 
-REDUCER, GATHERS, SCATTERS = 17, 22, 26  # NCCL's streams
+GATHERS, SCATTERS = 22, 26  # streams of FSDP's collectives
+DATA = 18  # of gradients, where layers are shared
+CHUNK = "void at::native::(anonymous namespace)::chunk_cat_cuda_kernel<float>(int)"
+SHARED = "_CopyToModelParallelRegionBackward"
 ENGINE = "autograd::engine::evaluate_function: "
 
 
@@ -50,18 +54,15 @@ def write_ddp(writer: Writer) -> None:
             _ddp_backward(writer, batch, reduces)
         if batch == 0:
             writer.offload()
+    writer.average()
     writer.free()
     writer.optimize()
-
-
-def _group(world: World) -> tuple[int, ...]:
-    return tuple(range(world.ranks))
 
 
 def _broadcast_buffers(writer: Writer, batch: int) -> None:
     count = int(writer.has("broadcast buffers"))
     with writer.segment("buffers", batch):
-        transfer = writer.transfer("broadcast", "0", _group(writer.world), 512 * count)
+        transfer = writer.transfer("broadcast", writer.world.everyone, 512 * count)
         with writer.operator("aten::flatten_dense_tensors"):
             writer.busy(2 * count)
             name = "void at::native::(anonymous namespace)::CatArrayBatchedCopy_vectorized<int>(int)"
@@ -83,31 +84,36 @@ def _search_unused(writer: Writer) -> None:
 
 def _ddp_backward(writer: Writer, batch: int, reduces: bool) -> None:
     world, buckets = writer.world, bucket_layers(writer.world)
-    size = int(world.layer_mb * 1e6)
+    size, stream = int(world.layer_mb * 1e6), DATA if world.tensor > 1 else REDUCER
     for number, layers in enumerate(buckets):
         for layer in layers:
             with writer.segment("backward", layer, batch):
                 writer.layer_backward(layer)
+                if world.tensor > 1:
+                    with writer.operator(ENGINE + SHARED), writer.operator(SHARED):
+                        writer.reduce_shares("gradient shares")
             with writer.segment("accumulate", layer, batch), writer.operator(ENGINE + ACCUMULATE):
                 _accumulate(writer, size, reduces)
                 if reduces and layer == layers[-1]:
-                    writer.collective(_bucket(writer, len(layers)), f"bucket {number}", REDUCER)
+                    writer.collective(
+                        _bucket(writer, len(layers)), f"bucket {number}", DATA if world.tensor > 1 else REDUCER
+                    )
                     if number == len(buckets) - 1 and writer.has("unused parameters"):
-                        _reduce_used(writer)
+                        _reduce_used(writer, stream)
     if reduces:
         _finalize(writer, buckets, batch)
 
 
 def _bucket(writer: Writer, layers: int) -> Transfer:
     size = int(writer.world.layer_mb * 1e6) * layers
-    return writer.transfer("all_reduce", "0", _group(writer.world), size)
+    return writer.transfer("all_reduce", writer.world.data_parallel(writer.rank), size)
 
 
 def _accumulate(writer: Writer, size: int, reduces: bool) -> None:
     """A layer's gradient is added to what is there; where it is to be reduced, it goes into its bucket."""
     add = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
     multiply = "void at::native::vectorized_elementwise_kernel<4, at::native::MulFunctor<float>>(int)"
-    dims = {"Input Dims": [[size // 4]], "Input type": ["float"]}
+    dims: dict[str, Any] = {"Input Dims": [[size // 4]], "Input type": ["float"]}
     with writer.operator(ACCUMULATE, **dims):
         writer.busy(4)
         if writer.batch_number:
@@ -117,13 +123,12 @@ def _accumulate(writer: Writer, size: int, reduces: bool) -> None:
             writer.kernel("aten::mul", multiply, 1.5 + size / 1.8e6)
 
 
-def _reduce_used(writer: Writer) -> None:
+def _reduce_used(writer: Writer, stream: int) -> None:
     """Which parameters any rank used: all ranks' counts are summed."""
     with writer.segment("reduce used", writer.batch_number):
         writer.copy("aten::to", 4 * writer.world.layers, H2D)
-        writer.collective(
-            writer.transfer("all_reduce", "0", _group(writer.world), 4 * writer.world.layers), "used", REDUCER
-        )
+        transfer = writer.transfer("all_reduce", writer.world.data_parallel(writer.rank), 4 * writer.world.layers)
+        writer.collective(transfer, "used", stream)
 
 
 def _finalize(writer: Writer, buckets: Sequence[Sequence[int]], batch: int) -> None:
@@ -151,13 +156,14 @@ def write_pipeline(writer: Writer) -> None:
             _stage_backward(writer, layers, batch - ahead)
     with writer.segment("norm"):
         _sum_norms(writer)
+    writer.average()
     writer.free()
     writer.optimize()
 
 
 def _sum_norms(writer: Writer) -> None:
     """The gradients' norm over all stages, by which they are clipped."""
-    transfer = writer.transfer("all_reduce", "0", _group(writer.world), 4)
+    transfer = writer.transfer("all_reduce", writer.world.everyone, 4)
     writer.collective(transfer, "norm", REDUCER)
     writer.wait(transfer, "norm")
     writer.kernel(
@@ -166,10 +172,9 @@ def _sum_norms(writer: Writer) -> None:
 
 
 def _message(writer: Writer, peer: int, sends: bool, backward: bool) -> Transfer:
-    ranks = (writer.rank, peer) if sends else (peer, writer.rank)
-    # Each direction has a process group, and in it each pair its communicator.
-    group = f"{2 if backward else 1}:{ranks}"
-    return writer.transfer("send" if sends else "recv", group, ranks, int(writer.world.activation_mb * 1e6), peer)
+    """A message of one direction: each has a process group, and in it each pair its communicator."""
+    group = writer.world.groups(writer.rank)[2 if backward else 1]
+    return writer.transfer("send" if sends else "recv", group, int(writer.world.activation_mb * 1e6), peer)
 
 
 def _receive(writer: Writer, peer: int, backward: bool) -> None:
@@ -231,6 +236,7 @@ def write_fsdp(writer: Writer) -> None:
             _fsdp_backward(writer, batch)
         if batch == 0:
             writer.offload()
+    writer.average()
     writer.free()
     writer.optimize()
 
@@ -250,8 +256,8 @@ def _fsdp_forward(writer: Writer, batch: int) -> None:
 
 
 def _shared(writer: Writer, kind: str) -> Transfer:
-    group = "1" if kind == "reduce_scatter" else "0"
-    return writer.transfer(kind, group, _group(writer.world), int(writer.world.layer_mb * 1e6))
+    group = writer.world.groups(writer.rank)[kind == "reduce_scatter"]
+    return writer.transfer(kind, group, int(writer.world.layer_mb * 1e6))
 
 
 def _gather(writer: Writer, layer: int) -> None:
@@ -280,11 +286,8 @@ def _fsdp_backward(writer: Writer, batch: int) -> None:
                     _gather(writer, layer - 1)
         with writer.segment("backward", layer, batch):
             writer.layer_backward(layer)
-        with writer.segment("scatter", layer, batch):
-            with writer.range(f"FSDP::post_backward_reduce (layers.{layer})"):
-                writer.kernel(
-                    "fsdp::chunk_cat", "void at::native::(anonymous namespace)::chunk_cat_cuda_kernel(int)", 6
-                )
-                writer.collective(_shared(writer, "reduce_scatter"), "scattered", SCATTERS)
+        with writer.segment("scatter", layer, batch), writer.range(f"FSDP::post_backward_reduce (layers.{layer})"):
+            writer.kernel("fsdp::chunk_cat", CHUNK, 6)
+            writer.collective(_shared(writer, "reduce_scatter"), "scattered", SCATTERS)
     with writer.segment("scattered", batch), writer.range("FSDP::root_post_backward"):
         writer.add(Wait("scattered"), Call("cudaEventRecord", 800))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from tests.support.simulation.device import Group
+
 DDP, PIPELINE, FSDP = STRATEGIES = ("ddp", "pipeline", "fsdp")
 
 
@@ -40,9 +42,24 @@ def slow_input(ms: float, rank: int | None = None) -> Fault:
     return Fault("slow input", ms, rank)
 
 
-def blocking_items(count: int) -> Fault:
-    """Behind every so many-th layer of forward the loss, or a norm, is asked for: `.item()`."""
-    return Fault("blocking items", count)
+def starved_input(ms: float, rank: int | None = None) -> Fault:
+    """The loader's workers make a batch in so long: where a step takes longer, it does not wait for them."""
+    return Fault("starved input", ms, rank)
+
+
+def event_waits(layers: int) -> Fault:
+    """Behind every so many-th layer of forward the host waits for an event: cudaEventSynchronize."""
+    return Fault("event waits", layers)
+
+
+def small_reductions(count: int) -> Fault:
+    """So many numbers are averaged over ranks one by one behind backward, and asked for together."""
+    return Fault("small reductions", count)
+
+
+def blocking_items(layers: int) -> Fault:
+    """Behind every so many-th layer of forward a number is asked for: `.item()`."""
+    return Fault("blocking items", layers)
 
 
 def pageable_input(megabytes: float) -> Fault:
@@ -56,7 +73,7 @@ def pageable_output(megabytes: float) -> Fault:
 
 
 def allocations(count: int) -> Fault:
-    """So many cudaMalloc a step in forward, and as many cudaFree behind backward: the caching allocator is of no use."""
+    """So many cudaMalloc a step in forward, and as many cudaFree behind backward: no memory is kept."""
     return Fault("allocations", count)
 
 
@@ -121,6 +138,10 @@ class World:
     buckets: int = 3
     batches: int = 1  # accumulated, or a pipeline's microbatches
     input_ms: float = 0.2
+    input_mb: float = 1.0
+    copy_stream: bool = False  # the batch goes to the device on a stream of its own
+    tensor: int = 1  # DDP: ranks that share each layer, and reduce its output forward and backward
+    strain: float = 1.0  # compute takes so many times as long while communication runs beside it
     link_gbps: float = 100.0
     latency_us: float = 12.0
     stretch: float = 1.6  # of dense host time in the full window
@@ -128,12 +149,51 @@ class World:
     steps: int = 6  # in each window and in each block
     rounds: int = 3
     noise: float = 1.0
+    hosts: int = 1  # machines, with as many ranks each
+    offsets_ms: tuple[float, ...] = ()  # by machine, what its clock shows too much
     seed: int = 0
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.strategy in STRATEGIES
         assert 1 <= self.buckets <= self.layers, "a bucket holds a layer at least"
+        assert self.ranks % self.tensor == 0, "all groups are of one size"
+        assert self.tensor == 1 or self.strategy == DDP
+
+    @property
+    def everyone(self) -> Group:
+        """The default process group."""
+        return Group("0", tuple(range(self.ranks)), "default_pg")
+
+    def sharing(self, rank: int) -> Group:
+        """The ranks that share this one's layers."""
+        first = rank - rank % self.tensor
+        return Group(str(1 + first // self.tensor), tuple(range(first, first + self.tensor)), "mesh_tp")
+
+    def data_parallel(self, rank: int) -> Group:
+        """The ranks that have the same parameters as this one."""
+        if self.tensor == 1:
+            return self.everyone
+        place = rank % self.tensor
+        name = str(1 + self.ranks // self.tensor + place)
+        return Group(name, tuple(range(place, self.ranks, self.tensor)), "mesh_dp")
+
+    def groups(self, rank: int) -> list[Group]:
+        """All process groups that a rank is in."""
+        everyone = self.everyone
+        if self.strategy == PIPELINE:
+            return [
+                everyone,
+                replace(everyone, name="1", description="pp"),
+                replace(everyone, name="2", description="pp"),
+            ]
+        if self.strategy == FSDP:
+            return [everyone, replace(everyone, name="1", description="undefined")]
+        return [everyone] if self.tensor == 1 else [everyone, self.sharing(rank), self.data_parallel(rank)]
+
+    def machine(self, rank: int) -> int:
+        """The machine that a rank runs on."""
+        return rank * self.hosts // self.ranks
 
     def size(self, kind: str, rank: int) -> float:
         """How large a fault is on a rank; 0 without it."""
@@ -159,8 +219,10 @@ def random_healthy(seed: int) -> World:
     strategy = random.choice([DDP, DDP, DDP, PIPELINE, FSDP])
     ranks = random.choice([2, 3, 4]) if strategy == PIPELINE else random.choice([2, 2, 4, 8])
     layers = random.randint(3, 8) if ranks > 2 else random.randint(4, 24)
-    speed = random.choice([DEVICE_BOUND, HOST_BOUND])
-    world = World(
+    speed = {
+        name: value * random.uniform(0.8, 1.2) for name, value in random.choice([DEVICE_BOUND, HOST_BOUND]).items()
+    }
+    return World(
         strategy=strategy,
         ranks=ranks,
         layers=layers,
@@ -170,7 +232,12 @@ def random_healthy(seed: int) -> World:
         batches=random.randint(ranks, 2 * ranks) if strategy == PIPELINE else random.choice([1, 1, 3]),
         link_gbps=random.choice([20.0, 100.0, 300.0]),
         input_ms=random.choice([0.05, 0.3, 1.0]),
+        copy_stream=random.random() < 0.3,
+        tensor=2 if strategy == DDP and ranks > 2 and random.random() < 0.3 else 1,
+        strain=random.choice([1.0, 1.0, 1.15]),
         stretch=random.uniform(1.3, 2.0),
         seed=seed,
+        kernel_us=speed["kernel_us"],
+        operator_us=speed["operator_us"],
+        python_us=speed["python_us"],
     )
-    return replace(world, **{name: value * random.uniform(0.8, 1.2) for name, value in speed.items()})
