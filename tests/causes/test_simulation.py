@@ -34,7 +34,7 @@ STAGES = World(strategy=PIPELINE, ranks=2, layers=2, buckets=1, kernels=3, batch
 SHARDS = World(strategy=FSDP, layers=4, kernels=3, steps=4, **DEVICE_BOUND)
 WORLDS = {
     "host-bound": HOSTS.having(blocking_items(2), late_host(1, 2)),
-    "device-bound": DEVICES.having(pageable_input(20), slow_gpu(0, 1.2)),
+    "device-bound": replace(DEVICES, input_mb=20.0).having(pageable_input(), slow_gpu(0, 1.2)),
     "pipeline": STAGES,
     "sharded": SHARDS,
 }

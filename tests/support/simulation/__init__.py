@@ -20,8 +20,8 @@ instant follows from what has happened before it. A fault leaves all other chanc
 its own.
 
 What is not modelled: cores that threads share, threads of a rank that work at the same time, CUDA graphs, kernels that
-overlap on a stream, links that two collectives share, messages that are buffered (both ends wait for one another), rows
-of Python functions, a profiler's cost that is not in proportion to dense host time, clocks that drift.
+overlap on a stream, links that two collectives share, messages and broadcasts that are buffered (all ends wait for one
+another), rows of Python functions, clocks that drift.
 """
 
 from tests.support.simulation.identities import violations
@@ -43,6 +43,7 @@ from tests.support.simulation.world import (
     event_waits,
     late_host,
     many_launches,
+    moved_layers,
     pageable_input,
     pageable_output,
     random_healthy,
@@ -75,6 +76,7 @@ __all__ = [
     "event_waits",
     "late_host",
     "many_launches",
+    "moved_layers",
     "pageable_input",
     "pageable_output",
     "price",

@@ -27,6 +27,7 @@ class Mode:
 
     window: str | None = None  # None, light or full
     stretch: float = 1.0
+    row_ns: int = 0  # what writing down each row takes the host
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Host:
     awaited: list[Event] = field(default_factory=list)
     ended: bool = False
     closed_ns: dict[str, int] = field(default_factory=dict)  # by window: when its last step ended, synchronized
+    collected_ns: dict[int, int] = field(default_factory=dict)  # by step, in garbage collections
     made_ns: int = 0  # when the loader's workers have made the next batch
     taken_ns: list[int] = field(default_factory=list)  # when each batch was taken from them
 
@@ -157,6 +159,7 @@ class Host:
             known = f'"External id": {external}, ' if external else ""
             args = f'{known}"correlation": {self.correlation}'
             self.rows.append(Row(category, name, self.thread, since_ns, self.ns, args))
+            self.ns += self.mode.row_ns
 
 
 class Operation:
@@ -195,8 +198,10 @@ class Pause(Operation):
         if host.step % self.every == 0 and self.ns:
             since_ns = host.ns
             host.ns += int(self.ns * (1 + 0.02 * host.luck(self.number)))
-            if self.row is not None and host.mode.window == "full":
-                host.rows.append(Row(*self.row[:2], host.thread, since_ns, host.ns, self.row[2]))
+            if self.row is not None:
+                host.collected_ns[host.step] = host.ns - since_ns
+                if host.mode.window == "full":
+                    host.rows.append(Row(*self.row[:2], host.thread, since_ns, host.ns, self.row[2]))
         return True
 
 
@@ -229,6 +234,7 @@ class End(Operation):
             category, name, since_ns, external, args = host.open.pop()
             args = f'"External id": {external}' + (f", {args}" if args else "")
             host.rows.append(Row(category, name, host.thread, since_ns, host.ns, args))
+            host.ns += host.mode.row_ns
         return True
 
 

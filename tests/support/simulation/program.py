@@ -166,7 +166,7 @@ class Writer:
         with self.segment("batch to device", number):
             with self.operator("aten::to"), self.operator("aten::_to_copy"), self.operator("aten::copy_"):
                 self.busy(8)
-                self._to_device(int((self.has("pageable input") or self.world.input_mb) * 1e6))
+                self._to_device(int(self.world.input_mb * 1e6))
             self.busy(2)
 
     def _to_device(self, size: int) -> None:
@@ -260,16 +260,19 @@ class Writer:
         self.busy(3)
 
     def offload(self) -> None:
-        megabytes = self.has("pageable output")
-        if not megabytes:
+        """Something goes to the host: while it goes on, or from pageable memory's staging buffer bit by bit."""
+        size, call = int(self.world.output_mb * 1e6), "cudaMemcpyAsync"
+        if not size:
             return
         with self.segment("offload"), self.operator("aten::to"), self.operator("aten::_to_copy"):
             self.busy(8)
             with self.operator("aten::copy_"):
-                size, name = int(megabytes * 1e6), "Memcpy DtoH (Device -> Pageable)"
-                dur_ns = 2_000 + int(size / TO_HOST_GBPS)
-                self.add(BlockingCopy(name, dur_ns, "cudaMemcpyAsync", kind=COPY, nbytes=size))
-                self.add(Synchronize(COMPUTE))
+                if self.has("pageable output"):
+                    dur_ns, name = 2_000 + int(size / TO_HOST_GBPS), "Memcpy DtoH (Device -> Pageable)"
+                    self.add(BlockingCopy(name, dur_ns, call, kind=COPY, nbytes=size), Synchronize(COMPUTE))
+                else:
+                    dur_ns, name = 2_000 + int(size / PINNED_GBPS), "Memcpy DtoH (Device -> Pinned)"
+                    self.add(Launch(name, dur_ns, call, kind=COPY, nbytes=size))
 
     def loss(self, batch: int) -> None:
         with self.segment("loss", batch):

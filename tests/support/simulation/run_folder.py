@@ -19,6 +19,7 @@ BASE_NS = 1_790_857_026_000_000_000
 ORIGIN_US = 4_725_113_000_000  # of the clock that rows are written in
 PROCESS = 3_300  # the first rank's; the autograd thread's number is 21 more
 DEVICE = "Simulated H100"
+TIMED = ("unprofiled", "light", "full")  # blocks whose single steps are kept
 # A profile's step in the recording begins with its first mark; tracer's own numbers begin with its warm-up.
 FIRST = 2
 
@@ -165,6 +166,7 @@ def manifest(simulated: Simulated, name: str) -> dict[str, Any]:
         "parameters": parameters,
         "buckets": _buckets(world) if world.strategy == DDP and world.tensor == 1 else None,
         "controls": _controls(simulated),
+        "host_states": {str(host.rank): _host_states(simulated, host) for host in simulated.hosts},
         "dataset": None,
         "epochs": [],
         "notes": [],
@@ -176,10 +178,23 @@ def _buckets(world: World) -> list[dict[str, Any]]:
     return [{"nbytes": size * len(layers), "parameters": layers} for layers in bucket_layers(world)]
 
 
+def _host_states(simulated: Simulated, host: Host) -> dict[str, list[Any]]:
+    """What a rank's host was in, in each step that was timed or watched; nobody else wanted its core."""
+    steps = [step for what, steps in simulated.blocks if what in TIMED for step in steps]
+    unknown = [None] * len(steps)
+    return {
+        "step": [step + 1 for step in steps],
+        "host_ns": [host.marks[step + 1][0] - host.marks[step][0] for step in steps],
+        "gc_ns": [host.collected_ns.get(step, 0) for step in steps],
+        **dict.fromkeys(("runnable_ns", "autograd_runnable_ns", "switches", "faults"), unknown),
+        "cpu_mhz": [],
+    }
+
+
 def _controls(simulated: Simulated) -> dict[str, Any]:
     """Single steps by rank and block; of hosts, each round's with the device at rest before."""
     controls: dict[str, Any] = {}
-    for what in ("unprofiled", "light", "full"):
+    for what in TIMED:
         blocks = simulated.steps(what)
         controls[what] = {
             "steps_ns": {

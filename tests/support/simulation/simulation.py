@@ -141,7 +141,7 @@ def _unwatched(program: list[Operation], steps: int) -> Iterator[list[Operation]
 
 def _watched(world: World, blocks: Sequence[Block], program: list[Operation]) -> Iterator[list[Operation]]:
     """The recorder's own operations around each block's steps."""
-    modes = {"light": Mode("light", world.light_stretch), "full": Mode("full", world.stretch)}
+    modes = {"light": Mode("light", world.light_stretch), "full": Mode("full", world.stretch, int(world.row_us * 1000))}
     for what, steps in blocks:
         mode = modes.get(what, PLAIN)
         if what in modes:

@@ -31,6 +31,12 @@ def bucket_layers(world: World) -> list[list[int]]:
     return [layers[world.layers * k // count : world.layers * (k + 1) // count] for k in range(count)]
 
 
+def layers_of_stage(world: World, stage: int) -> int:
+    """How many layers a pipeline's stage has."""
+    lost = world.size("moved layers", (stage - 1) % world.ranks)
+    return world.layers + int(world.size("unequal stage", stage) + world.size("moved layers", stage) - lost)
+
+
 def write_ddp(writer: Writer) -> None:
     """Forward and backward of each batch; gradients are reduced by bucket while backward goes on."""
     world = writer.world
@@ -146,7 +152,7 @@ def _finalize(writer: Writer, buckets: Sequence[Sequence[int]], batch: int) -> N
 def write_pipeline(writer: Writer) -> None:
     """1F1B: a stage runs as many forwards ahead as there are stages behind it, then one of each by turns."""
     world, stage = writer.world, writer.rank
-    layers = [*range(world.layers + int(writer.has("unequal stage")))]
+    layers = [*range(layers_of_stage(world, stage))]
     ahead = min(world.batches, world.ranks - 1 - stage)
     writer.sleep()
     for batch in range(world.batches + ahead):

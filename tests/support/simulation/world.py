@@ -62,14 +62,14 @@ def blocking_items(layers: int) -> Fault:
     return Fault("blocking items", layers)
 
 
-def pageable_input(megabytes: float) -> Fault:
-    """A batch of so many bytes comes from pageable memory, instead of a small one from pinned memory."""
-    return Fault("pageable input", megabytes)
+def pageable_input() -> Fault:
+    """The batch (`input_mb`) comes from pageable memory, instead of pinned."""
+    return Fault("pageable input", 1)
 
 
-def pageable_output(megabytes: float) -> Fault:
-    """So many bytes go to pageable memory of the host behind forward."""
-    return Fault("pageable output", megabytes)
+def pageable_output() -> Fault:
+    """What goes to the host (`output_mb`) goes to pageable memory, instead of pinned."""
+    return Fault("pageable output", 1)
 
 
 def allocations(count: int) -> Fault:
@@ -85,6 +85,11 @@ def slow_link(factor: float) -> Fault:
 def unequal_stage(rank: int, layers: int) -> Fault:
     """A pipeline's stage has so many layers more."""
     return Fault("unequal stage", layers, rank)
+
+
+def moved_layers(rank: int, layers: int) -> Fault:
+    """A pipeline's stage has so many layers that the next one, or of the last one the first, should have."""
+    return Fault("moved layers", layers, rank)
 
 
 def uneven_work(share: float) -> Fault:
@@ -139,12 +144,14 @@ class World:
     batches: int = 1  # accumulated, or a pipeline's microbatches
     input_ms: float = 0.2
     input_mb: float = 1.0
+    output_mb: float = 0.0  # goes to the host in each step, while it goes on
     copy_stream: bool = False  # the batch goes to the device on a stream of its own
     tensor: int = 1  # DDP: ranks that share each layer, and reduce its output forward and backward
     strain: float = 1.0  # compute takes so many times as long while communication runs beside it
     link_gbps: float = 100.0
     latency_us: float = 12.0
     stretch: float = 1.6  # of dense host time in the full window
+    row_us: float = 0.0  # and what each of its rows takes the host
     light_stretch: float = 1.04
     steps: int = 6  # in each window and in each block
     rounds: int = 3
@@ -235,7 +242,8 @@ def random_healthy(seed: int) -> World:
         copy_stream=random.random() < 0.3,
         tensor=2 if strategy == DDP and ranks > 2 and random.random() < 0.3 else 1,
         strain=random.choice([1.0, 1.0, 1.15]),
-        stretch=random.uniform(1.3, 2.0),
+        stretch=random.uniform(1.3, 2.0) if by_factor else 1.1,
+        row_us=0.0 if by_factor else random.uniform(0.7, 1.5),
         seed=seed,
         kernel_us=speed["kernel_us"],
         operator_us=speed["operator_us"],
