@@ -223,6 +223,7 @@ HOST_BOUND = {"kernel_us": 8.0, "operator_us": 22.0, "python_us": 12.0}
 def random_healthy(seed: int) -> World:
     """A world without faults, of any strategy and size."""
     random = Random(seed)
+    by_factor = random.random() < 0.5
     strategy = random.choice([DDP, DDP, DDP, PIPELINE, FSDP])
     ranks = random.choice([2, 3, 4]) if strategy == PIPELINE else random.choice([2, 2, 4, 8])
     layers = random.randint(3, 8) if ranks > 2 else random.randint(4, 24)
