@@ -56,7 +56,8 @@ def _of_launches(activities: list[Activity]) -> Iterator[str]:
 def _of_collectives(simulated: Simulated) -> Iterator[str]:
     """All members end when what they move has been moved since the last of them began, and jitter."""
     for members in simulated.network.instances:
-        done_ns = max(member.start_ns + member.transfer.ns for member in members if member.transfer is not None)
+        longest_ns = max(member.transfer.ns for member in members if member.transfer is not None)
+        done_ns = max(member.start_ns for member in members) + longest_ns
         for member in members:
             if not done_ns <= member.end_ns <= done_ns + JITTER_NS:
                 yield f"{member} ends {member.end_ns - done_ns} ns after its data"

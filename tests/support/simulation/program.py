@@ -189,6 +189,8 @@ class Writer:
         with self.segment("sleep"):
             if self.has("late host"):
                 self.add(Pause(int(self.has("late host") * 1e6)))
+            if self.has("saved steps"):
+                self.add(Pause(int(self.has("saved steps") * 1e6), 6))
             if self.has("collections"):
                 row = ("gc", "gc of generation 2", '"generation": 2')
                 self.add(Pause(int(self.has("collections") * 1e6), 3, row))

@@ -77,9 +77,9 @@ def allocations(count: int) -> Fault:
     return Fault("allocations", count)
 
 
-def slow_link(factor: float) -> Fault:
-    """All transfers take so many times as long."""
-    return Fault("slow link", factor)
+def slow_link(factor: float, rank: int | None = None) -> Fault:
+    """All transfers take so many times as long, or those in which one rank takes part."""
+    return Fault("slow link", factor, rank)
 
 
 def unequal_stage(rank: int, layers: int) -> Fault:
@@ -102,6 +102,11 @@ def collections(ms: float) -> Fault:
     return Fault("collections", ms)
 
 
+def saved_steps(ms: float, rank: int = 0) -> Fault:
+    """A rank's Python is busy for so long in every sixth step, with what no row tells: a file is written."""
+    return Fault("saved steps", ms, rank)
+
+
 def broadcast_buffers(count: int) -> Fault:
     """DDP broadcasts so many buffers before each forward."""
     return Fault("broadcast buffers", count)
@@ -120,6 +125,16 @@ def many_launches(count: int) -> Fault:
 def synchronized_batches() -> Fault:
     """Gradients are reduced behind every micro-batch, not the last alone."""
     return Fault("synchronized batches", 1)
+
+
+# Faults that only one strategy can have.
+OF_STRATEGY = {
+    "broadcast buffers": DDP,
+    "unused parameters": DDP,
+    "synchronized batches": DDP,
+    "unequal stage": PIPELINE,
+    "moved layers": PIPELINE,
+}
 
 
 @dataclass(frozen=True)
@@ -166,6 +181,21 @@ class World:
         assert 1 <= self.buckets <= self.layers, "a bucket holds a layer at least"
         assert self.ranks % self.tensor == 0, "all groups are of one size"
         assert self.tensor == 1 or self.strategy == DDP
+        for fault in self.faults:
+            self._check(fault)
+
+    def _check(self, fault: Fault) -> None:
+        """A fault that could do nothing has no price."""
+        same = [other for other in self.faults if other.kind == fault.kind and other.rank in (None, fault.rank)]
+        assert len(same) == 1, f"{fault.kind} twice on a rank"
+        assert OF_STRATEGY.get(fault.kind, self.strategy) == self.strategy, f"no {fault.kind} in {self.strategy}"
+        assert fault.rank is None or fault.rank < self.ranks
+        assert fault.kind != "pageable output" or self.output_mb, "nothing goes to the host"
+        assert fault.kind != "synchronized batches" or self.batches > 1, "there is one batch a step"
+        of_input = fault.kind in ("slow input", "starved input")
+        assert not of_input or self.strategy != PIPELINE or not fault.rank, "the first stage alone has input"
+        by_layer = fault.kind in ("blocking items", "event waits")
+        assert not by_layer or 1 <= fault.size <= self.layers, "there are fewer layers"
 
     @property
     def everyone(self) -> Group:
