@@ -19,11 +19,14 @@ from tests.support.simulation import (
     collections,
     late_host,
     pageable_input,
+    pageable_output,
     price,
     random_healthy,
     simulate,
     slow_gpu,
+    slow_host,
     slow_link,
+    unequal_stage,
     violations,
     write,
 )
@@ -60,6 +63,20 @@ def test_random_world_obeys_physics():
         assert violations(simulate(world)) == []
 
 
+def test_launch_waits_for_room_where_the_host_is_a_thousand_launches_ahead():
+    ahead = World(layers=24, kernels=6, kernel_us=150, operator_us=4, python_us=2, rounds=1, steps=4)
+    simulated = simulate(ahead)
+    assert violations(simulated) == []
+    calls_ns = [row.end_ns - row.start_ns for row in simulated.hosts[0].rows if row.name == "cudaLaunchKernel"]
+    assert sum(ns > 300_000 for ns in calls_ns) > 20, "they wait until a batch is done"
+    assert median(calls_ns) < 10_000, "most find room"
+    launched = simulated.activities(0, "full")
+    pending = [
+        sum(other.launched_ns <= each.launched_ns < other.end_ns for other in launched) for each in launched[500::100]
+    ]
+    assert 1_000 < max(pending) <= 1_031
+
+
 @pytest.mark.parametrize(
     ("world", "fault", "ms"),
     [
@@ -80,6 +97,14 @@ def test_slow_kernels_and_links_cost_what_they_take_where_they_set_the_pace():
     lone = replace(DEVICES, buckets=1, link_gbps=5.0)
     transfer_ns = lone.layers * lone.layer_mb * 1e6 / lone.link_gbps + lone.latency_us * 1000
     assert price(lone, slow_link(2)) == pytest.approx(transfer_ns, rel=0.02)
+
+
+def test_fault_that_could_do_nothing_is_refused():
+    for fault in (unequal_stage(0, 1), blocking_items(9), pageable_output(), late_host(2, 1)):
+        with pytest.raises(AssertionError):
+            HOSTS.having(fault)
+    with pytest.raises(AssertionError, match="twice"):
+        HOSTS.having(slow_host(0, 1.5), slow_host(0, 1.2))
 
 
 def test_run_is_the_same_whenever_it_is_simulated():

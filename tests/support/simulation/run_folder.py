@@ -19,6 +19,7 @@ BASE_NS = 1_790_857_026_000_000_000
 ORIGIN_US = 4_725_113_000_000  # of the clock that rows are written in
 PROCESS = 3_300  # the first rank's; the autograd thread's number is 21 more
 DEVICE = "Simulated H100"
+WATCHDOG, WATCHED_NS, WATCHDOGS = 3, 20_000_000, 9_000_000  # its thread, how often it asks, its calls' correlations
 TIMED = ("unprofiled", "light", "full")  # blocks whose single steps are kept
 # A profile's step in the recording begins with its first mark; tracer's own numbers begin with its warm-up.
 FIRST = 2
@@ -68,10 +69,19 @@ def full_rows(simulated: Simulated, host: Host, steps: list[int]) -> Iterator[st
     process, zero_ns = PROCESS + 1_000 * host.rank, _zero_ns(simulated.world, host.rank)
     yield from (_row(row, process, zero_ns) for row in host.rows)
     yield from (_row(mark, process, zero_ns) for mark in _marks(host, steps, "full", "ProfilerStep"))
+    yield from (_row(query, process, zero_ns) for query in _queries(host, steps))
     for activity in simulated.activities(host.rank, "full"):
         yield _device_row(activity, zero_ns, _said_in_full(activity))
     yield _named("process_name", process, {"name": "python3"})
     yield _named("process_labels", process, {"labels": "CPU"})
+
+
+def _queries(host: Host, steps: list[int]) -> Iterator[Row]:
+    """What NCCL's watchdog asks the device in a thread of its own, which nothing waits for."""
+    begin_ns, end_ns = host.marks[steps[0]][0] + 3_000_000, host.closed_ns["full"]
+    for place, at_ns in enumerate(range(begin_ns, end_ns, WATCHED_NS)):
+        args = f'"correlation": {WATCHDOGS + place}'
+        yield Row("cuda_runtime", "cudaEventQuery", WATCHDOG, at_ns, at_ns + 2_000, args)
 
 
 def light_rows(simulated: Simulated, host: Host, steps: list[int]) -> Iterator[str]:
