@@ -31,10 +31,9 @@ from tests.support.simulation import (
     write,
 )
 
-HOSTS = World(layers=4, kernels=4, **HOST_BOUND)
-DEVICES = World(layers=4, kernels=4, **DEVICE_BOUND)
-STAGES = World(strategy=PIPELINE, ranks=2, layers=2, buckets=1, kernels=3, batches=4, steps=4, **DEVICE_BOUND)
-SHARDS = World(strategy=FSDP, layers=4, kernels=3, steps=4, **DEVICE_BOUND)
+HOSTS, DEVICES = (replace(world, layers=4, kernels=4) for world in (HOST_BOUND, DEVICE_BOUND))
+STAGES = replace(DEVICE_BOUND, strategy=PIPELINE, ranks=2, layers=2, buckets=1, kernels=3, batches=4, steps=4)
+SHARDS = replace(DEVICE_BOUND, strategy=FSDP, layers=4, kernels=3, steps=4)
 WORLDS = {
     "host-bound": HOSTS.having(blocking_items(2), late_host(1, 2)),
     "device-bound": replace(DEVICES, input_mb=20.0).having(pageable_input(), slow_gpu(0, 1.2)),

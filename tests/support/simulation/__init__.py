@@ -1,6 +1,6 @@
 """Simulator of distributed training, which knows the true price of what is wrong in a run.
 
-    world = World(ranks=2, layers=8, buckets=4, **HOST_BOUND)
+    world = replace(HOST_BOUND, ranks=2, layers=8, buckets=4)
     fault = late_host(rank=1, ms=3)
     run = simulate(world.having(fault))
     write(run, folder)            what `tracer record` would leave there: rank0.json.gz, light/, run.json with controls
@@ -14,6 +14,9 @@
     simulation  blocks of steps as the recorder takes them, and the steady pace without it
     run_folder  Kineto's JSON and the manifest
     identities  what every run must obey
+    cases       named worlds with faults, and a table of what these truly cost
+
+What another setting would bring has a true answer too: steady_pace(replace(world, buckets=1)), link_gbps=..., ranks=...
 
 It knows nothing of `analyzers` or `tracer`, whose judge it is: nothing here is a graph of dependencies replayed, each
 instant follows from what has happened before it. A fault leaves all other chance alone: its price has no noise of
@@ -28,6 +31,7 @@ from tests.support.simulation.identities import violations
 from tests.support.simulation.run_folder import write
 from tests.support.simulation.simulation import Simulated, price, simulate, steady_pace
 from tests.support.simulation.world import (
+    BALANCED,
     DDP,
     DEVICE_BOUND,
     FSDP,
@@ -61,6 +65,7 @@ from tests.support.simulation.world import (
 )
 
 __all__ = [
+    "BALANCED",
     "DDP",
     "DEVICE_BOUND",
     "FSDP",

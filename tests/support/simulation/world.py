@@ -245,9 +245,10 @@ class World:
         return replace(self, faults=tuple(fault for fault in self.faults if fault not in faults))
 
 
-# How fast a run's hosts are against its devices.
-DEVICE_BOUND = {"kernel_us": 90.0, "operator_us": 10.0, "python_us": 4.0}
-HOST_BOUND = {"kernel_us": 8.0, "operator_us": 22.0, "python_us": 12.0}
+# Worlds whose devices set the pace, whose hosts do, and whose hosts are hardly ahead.
+DEVICE_BOUND = World(kernel_us=90.0, operator_us=10.0, python_us=4.0)
+HOST_BOUND = World(kernel_us=8.0, operator_us=22.0, python_us=12.0)
+BALANCED = World(kernel_us=48.0, operator_us=18.0, python_us=10.0)
 
 
 def random_healthy(seed: int) -> World:
@@ -257,9 +258,7 @@ def random_healthy(seed: int) -> World:
     strategy = random.choice([DDP, DDP, DDP, PIPELINE, FSDP])
     ranks = random.choice([2, 3, 4]) if strategy == PIPELINE else random.choice([2, 2, 4, 8])
     layers = random.randint(3, 8) if ranks > 2 else random.randint(4, 24)
-    speed = {
-        name: value * random.uniform(0.8, 1.2) for name, value in random.choice([DEVICE_BOUND, HOST_BOUND]).items()
-    }
+    bound = random.choice([DEVICE_BOUND, HOST_BOUND, BALANCED])
     return World(
         strategy=strategy,
         ranks=ranks,
@@ -276,7 +275,7 @@ def random_healthy(seed: int) -> World:
         stretch=random.uniform(1.3, 2.0) if by_factor else 1.1,
         row_us=0.0 if by_factor else random.uniform(0.7, 1.5),
         seed=seed,
-        kernel_us=speed["kernel_us"],
-        operator_us=speed["operator_us"],
-        python_us=speed["python_us"],
+        kernel_us=bound.kernel_us * random.uniform(0.8, 1.2),
+        operator_us=bound.operator_us * random.uniform(0.8, 1.2),
+        python_us=bound.python_us * random.uniform(0.8, 1.2),
     )
