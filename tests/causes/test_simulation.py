@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import pytest
 
 import analyzers
+from tests.support import simulation
 from tests.support.simulation import (
     DEVICE_BOUND,
     FSDP,
@@ -16,6 +19,7 @@ from tests.support.simulation import (
     Fault,
     World,
     blocking_items,
+    broadcast_buffers,
     collections,
     late_host,
     pageable_input,
@@ -96,6 +100,26 @@ def test_slow_kernels_and_links_cost_what_they_take_where_they_set_the_pace():
     lone = replace(DEVICES, buckets=1, link_gbps=5.0)
     transfer_ns = lone.layers * lone.layer_mb * 1e6 / lone.link_gbps + lone.latency_us * 1000
     assert price(lone, slow_link(2)) == pytest.approx(transfer_ns, rel=0.02)
+
+
+def test_simulator_imports_nothing_of_what_it_judges():
+    for file in Path(simulation.__file__).parent.glob("*.py"):
+        imports = [
+            node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))
+        ]
+        named = {getattr(node, "module", None) or node.names[0].name for node in imports}
+        assert not [name for name in named if name.partition(".")[0] in ("analyzers", "tracer")]
+
+
+def test_root_of_a_small_broadcast_does_not_wait_for_a_late_rank():
+    simulated = simulate(replace(HOSTS, rounds=1).having(broadcast_buffers(4), slow_host(1, 1.5)))
+    assert violations(simulated) == []
+    broadcasts = [
+        {member.rank: member.end_ns - member.start_ns for member in members}
+        for members in simulated.network.instances
+        if members[0].name.startswith("ncclDevKernel_Broadcast")
+    ]
+    assert max(each[0] for each in broadcasts) < 20_000
 
 
 def test_fault_that_could_do_nothing_is_refused():

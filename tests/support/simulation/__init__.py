@@ -23,8 +23,8 @@ instant follows from what has happened before it. A fault leaves all other chanc
 its own.
 
 What is not modelled: cores that threads share, threads of a rank that work at the same time, CUDA graphs, kernels that
-overlap on a stream, links that two collectives share, messages and broadcasts that are buffered (all ends wait for one
-another), rows of Python functions, clocks that drift.
+overlap on a stream, links that two collectives share, clocks that drift, rows of Python functions; DataParallel, gloo,
+experts, context parallelism, recomputation, interleaved pipelines.
 """
 
 from tests.support.simulation.identities import violations

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 REACH_NS, REACH_SPREAD_NS = 1_200, 900  # from a launch call's end to the earliest start
 GAP_NS, GAP_SPREAD_NS = 900, 600  # between two activities of a stream
 HANDOVER_NS, HANDOVER_SPREAD_NS = 1_500, 1_000  # from an event on one stream to the start on another
+ONE_WAY, BUFFERED_BYTES = ("broadcast", "send", "recv"), 1 << 19
 JITTER_NS = 5_000  # so far apart are the ends of a collective's members, at most
 _MASK = (1 << 64) - 1
 Communicator = tuple[str, tuple[int, ...]]
@@ -73,6 +74,11 @@ class Transfer:
     nbytes: int
     ns: int
     peer: int | None = None  # of a message
+
+    @property
+    def is_buffered(self) -> bool:
+        """Whether its root, the first of its ranks, need not wait for the others: their buffers hold what it sends."""
+        return self.kind in ONE_WAY and self.nbytes <= BUFFERED_BYTES
 
     @property
     def communicator(self) -> Communicator:
@@ -232,22 +238,39 @@ class Network:
         self._places[activity.rank, communicator] = place + 1
         members = self._arrived.setdefault((communicator, place), [])
         members.append((stream, activity))
-        if len(members) < len(transfer.ranks):
+        if transfer.is_buffered:
+            self._leave(members, transfer.ranks[0])
+        elif len(members) == len(transfer.ranks):
+            done_ns = max(member.start_ns for _, member in members) + _slowest_ns(members)
+            for own, member in members:
+                self._end(own, member, done_ns)
+        if len(members) == len(transfer.ranks):
+            del self._arrived[communicator, place]
+            self.instances.append([member for _, member in members])
+            kinds = {(member.name, member.transfer.nbytes) for _, member in members if member.transfer is not None}
+            assert len(kinds) == 1, f"members disagree on what they do: {kinds}"
+
+    def _leave(self, members: list[tuple[Stream, Activity]], root: int) -> None:
+        """The root leaves its data in buffers and goes; who comes before it waits for it, and for nobody else."""
+        begun_ns = next((member.start_ns for _, member in members if member.rank == root), None)
+        if begun_ns is None:
             return
-        del self._arrived[communicator, place]
-        self.instances.append([member for _, member in members])
-        said = {(member.name, member.transfer.nbytes) for _, member in members if member.transfer is not None}
-        assert len(said) == 1, f"members disagree on what they do: {said}"
-        transfers = [member.transfer for _, member in members if member.transfer is not None]
-        done_ns = max(member.start_ns for _, member in members) + max(each.ns for each in transfers)
-        number = len(self.instances)
-        for own, member in members:
-            own.ends(member, done_ns + int(JITTER_NS * chance(self._seed, 7, number, member.rank)))
+        for stream, member in members:
+            if member.end_ns < 0:
+                self._end(stream, member, max(begun_ns, member.start_ns) + _slowest_ns(members))
+
+    def _end(self, stream: Stream, activity: Activity, done_ns: int) -> None:
+        jitter = chance(self._seed, 7, activity.rank, activity.step, int(activity.luck * (1 << 40)))
+        stream.ends(activity, done_ns + int(JITTER_NS * jitter))
 
     @property
     def is_quiet(self) -> bool:
         """Whether nobody waits for a member any more."""
         return not self._arrived
+
+
+def _slowest_ns(members: list[tuple[Stream, Activity]]) -> int:
+    return max(member.transfer.ns for _, member in members if member.transfer is not None)
 
 
 class Device:

@@ -54,15 +54,17 @@ def _of_launches(activities: list[Activity]) -> Iterator[str]:
 
 
 def _of_collectives(simulated: Simulated) -> Iterator[str]:
-    """All members end when what they move has been moved since the last of them began, and jitter."""
+    """Each member ends when what it takes part in has been moved since the last of those it needs began, and jitter."""
     for members in simulated.network.instances:
-        longest_ns = max(member.transfer.ns for member in members if member.transfer is not None)
-        done_ns = max(member.start_ns for member in members) + longest_ns
+        transfers = [member.transfer for member in members if member.transfer is not None]
+        longest_ns = max(transfer.ns for transfer in transfers)
+        if len({member.rank for member in members}) != len(transfers[0].ranks):
+            yield f"{members[0]} lacks members"
         for member in members:
+            needed = {member.rank, transfers[0].ranks[0]} if transfers[0].is_buffered else set(transfers[0].ranks)
+            done_ns = max(each.start_ns for each in members if each.rank in needed) + longest_ns
             if not done_ns <= member.end_ns <= done_ns + JITTER_NS:
                 yield f"{member} ends {member.end_ns - done_ns} ns after its data"
-        if len({member.rank for member in members}) != len(members[0].transfer.ranks if members[0].transfer else ()):
-            yield f"{members[0]} lacks members"
 
 
 def _of_the_queue(activities: list[Activity]) -> Iterator[str]:

@@ -219,13 +219,9 @@ class World:
         """All process groups that a rank is in."""
         everyone = self.everyone
         if self.strategy == PIPELINE:
-            return [
-                everyone,
-                replace(everyone, name="1", description="pp"),
-                replace(everyone, name="2", description="pp"),
-            ]
+            return [everyone, *(Group(name, everyone.ranks, "pp") for name in ("1", "2"))]
         if self.strategy == FSDP:
-            return [everyone, replace(everyone, name="1", description="undefined")]
+            return [everyone, Group("1", everyone.ranks)]
         return [everyone] if self.tensor == 1 else [everyone, self.sharing(rank), self.data_parallel(rank)]
 
     def machine(self, rank: int) -> int:
