@@ -110,6 +110,9 @@ class Activity:
     left_ns: float = 0.0  # of its work, at `since_ns`, where nothing runs beside it
     since_ns: int = -1
 
+    def __str__(self) -> str:
+        return f"{self.name[:40]} of rank {self.rank} on stream {self.stream} [{self.start_ns}, {self.end_ns})"
+
 
 @dataclass(slots=True, eq=False)
 class Event:

@@ -315,7 +315,7 @@ class Launch(Call):
             since_ns,
             host.ns,
             window,
-            (1 + host.luck(self.number ^ 0x5A5A)) / 2,
+            min(max((1 + host.luck(self.number ^ 0x5A5A)) / 2, 0.0), 1.0),
         )
 
 
