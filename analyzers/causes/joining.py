@@ -40,9 +40,9 @@ class RunGraph:
 
     `rank` is each point's place among the ranks, UNKNOWN for meetings, which come last, as do their edges. `step`, in
     the points, is the number of the step. Of each edge, `origin` is its place among those of all `parts`, UNKNOWN where
-    it joins ranks, `instance` its collective, UNKNOWN for all but transfers
-    (`like_instance` is a number that those of one kind, size and kind of group share); `unresolved` ones are communication that
-    no other rank is known to have taken part in.
+    it joins ranks, `instance` its collective, UNKNOWN for all but transfers; `unresolved` ones are communication that
+    no other rank is known to have taken part in. Of each instance, `like_instance` is a number that those of one kind,
+    bytes and kind of group share.
     """
 
     ranks: tuple[RankNumber, ...]

@@ -24,6 +24,8 @@ from analyzers.statistics import Limits
 # From so many steps on the gain is known by its mean over them, else by their range.
 ENOUGH_STEPS = 6
 NORMAL = 1.959964
+# So many scenarios are replayed at once: more take more memory, and no less time.
+AT_ONCE = 12
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Model:
         stages: dict[int, set[int]] = {}
         for pipeline in pipelines(self._exchanged):
             for row in pipeline.rows:
-                stages.setdefault(row.stage, set()).add(place[RankNumber(row.rank)])
+                if row.stage is not None:
+                    stages.setdefault(row.stage, set()).add(place[RankNumber(row.rank)])
         held = [of for places in stages.values() for of in places]
         return dict(sorted(stages.items())) if len(held) == len(set(held)) else {}
 
@@ -79,9 +82,13 @@ class Model:
     @cached_property
     def gains(self) -> list[Gain]:
         """Return what each scenario that this run can have brings, the largest first."""
-        asked = list(scenarios(self.lags, self._stages))
-        lengths = self.lags.step_lengths(self.lags, *(scenario.change(self.lags) for scenario in asked))
-        gains = [_gain(scenario, lengths[:, 0], lengths[:, place]) for place, scenario in enumerate(asked, 1)]
+        asked = list(scenarios(self.lags, self.walked, self._stages))
+        before = self.lags.step_lengths(self.lags)[:, 0]
+        gains = []
+        for first in range(0, len(asked), AT_ONCE):
+            some = asked[first : first + AT_ONCE]
+            after = self.lags.step_lengths(*(scenario.change(self.lags) for scenario in some))
+            gains += [_gain(scenario, before, after[:, place]) for place, scenario in enumerate(some)]
         return sorted(gains, key=lambda gain: -gain.gain_ns)
 
 

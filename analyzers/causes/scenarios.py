@@ -13,8 +13,11 @@ import numpy as np
 
 from analyzers.arrays import Float64, Int64, Mask, values_at
 from analyzers.causes.changes import Lags, is_memcpy
+from analyzers.causes.charges import Charge, Walked
 from analyzers.rank import Cause, EdgeKind
 
+# Of less than this share of the step nothing is found.
+LEAST_SHARE = 0.01
 # What pinned copies reach where the run has none of a megabyte or more (52 to 55 measured over PCIe 5).
 PINNED_GBPS = 50.0
 LARGE_COPY = 1_000_000
@@ -31,23 +34,40 @@ class Scenario:
     change: Callable[[Lags], Lags]
 
 
-def scenarios(lags: Lags, stages: Mapping[int, Collection[int]]) -> Iterator[Scenario]:
-    """Yield the scenarios that a run of these ranks can have; `stages` has the places of each stage's ranks."""
+def scenarios(lags: Lags, walked: Walked, stages: Mapping[int, Collection[int]]) -> Iterator[Scenario]:
+    """Yield the scenarios of a run that can bring something; `stages` has the places of each stage's ranks.
+
+    One that only shortens what a rank does brings no more than what the critical path has of that.
+    """
     ranks = lags.graph.ranks
     for place, rank in enumerate(ranks if len(ranks) > 1 else ()):
-        for what, change in RANKS.items():
-            yield Scenario("straggler", f"rank {rank}: {what}", _at_ranks(change, (place,)))
+        for what, (change, causes) in RANKS.items():
+            if _on_path(walked, (place,), causes) >= LEAST_SHARE:
+                yield Scenario("straggler", f"rank {rank}: {what}", _at_ranks(change, (place,)))
     for stage, places in stages.items() if len(stages) > 1 else ():
-        yield Scenario("straggler", f"stage {stage}: compute", _at_ranks(compute_as_others, places))
+        if _on_path(walked, places, COMPUTES) >= LEAST_SHARE:
+            yield Scenario("straggler", f"stage {stage}: compute", _at_stage(stages, stage))
     if len(ranks) > 1:
         yield Scenario("alike", "all ranks", all_alike)
     yield Scenario("input", "DataLoader", without_input)
     yield Scenario("synchronize", "synchronizing calls", without_synchronizing)
     yield Scenario("copies", "pageable copies", copies_pinned)
+    yield Scenario("links", "transfers at twice the bandwidth", links_twice_as_fast)
+
+
+def _on_path(walked: Walked, places: Collection[int], causes: Collection[Charge]) -> float:
+    """Return what share of the critical path some ranks have for some causes."""
+    charges = walked.charges
+    chosen = np.isin(charges.rank, list(places)) & np.isin(charges.cause, list(causes))
+    return float(charges.ns[chosen].sum() / max(charges.ns.sum(), 1))
 
 
 def _at_ranks(change: Callable[[Lags, Collection[int]], Lags], places: Collection[int]) -> Callable[[Lags], Lags]:
     return lambda lags: change(lags, places)
+
+
+def _at_stage(stages: Mapping[int, Collection[int]], stage: int) -> Callable[[Lags], Lags]:
+    return lambda lags: stage_as_others(lags, stages, stage)
 
 
 def compute_as_others(lags: Lags, places: Collection[int]) -> Lags:
@@ -89,11 +109,27 @@ def input_as_others(lags: Lags, places: Collection[int]) -> Lags:
     return lags.at(own, lags.ns[own] - inputs[own] * (1 - share[rank[own]]))
 
 
-RANKS: dict[str, Callable[[Lags, Collection[int]], Lags]] = {
-    "compute": compute_as_others,
-    "host": host_as_others,
-    "input": input_as_others,
+COMPUTES = (Charge.COMPUTE, Charge.PACKING, Charge.UNKNOWN)
+HOSTS = (Charge.OPERATOR, Charge.PYTHON, Charge.LAUNCH, Charge.GC, Charge.ALLOCATOR)
+# What a rank has of its own, with what it is charged for on the critical path.
+RANKS: dict[str, tuple[Callable[[Lags, Collection[int]], Lags], tuple[Charge, ...]]] = {
+    "compute": (compute_as_others, COMPUTES),
+    "host": (host_as_others, HOSTS),
+    "input": (input_as_others, (Charge.INPUT,)),
 }
+
+
+def stage_as_others(lags: Lags, stages: Mapping[int, Collection[int]], stage: int) -> Lags:
+    """Return the lags with a stage's kernels shorter by one factor, so that their sum is the other stages' median."""
+    changed, likes = lags.ns.copy(), lags.kernels
+    ranks = len(lags.graph.ranks)
+    for variant in range(lags.ns.shape[1]):
+        of_rank = np.bincount(likes.rank, lags.ns[likes.edge, variant], ranks)
+        of_stage = {number: float(np.mean(of_rank[list(places)])) for number, places in stages.items()}
+        others = float(np.median([ns for number, ns in of_stage.items() if number != stage]))
+        own = likes.edge[np.isin(likes.rank, list(stages[stage]))]
+        changed[own, variant] *= min(others / of_stage[stage], 1.0) if of_stage[stage] else 1.0
+    return Lags(lags.calibrated, lags.facts, changed)
 
 
 def _input_ns(lags: Lags) -> Float64:
@@ -136,6 +172,12 @@ def _transfers_at_median(lags: Lags) -> Lags:
         values = lags.ns[ordered, variant]
         changed[rows, variant] = (values[(first + past - 1) // 2] + values[(first + past) // 2]) / 2
     return Lags(lags.calibrated, lags.facts, changed)
+
+
+def links_twice_as_fast(lags: Lags) -> Lags:
+    """Return the lags with transfers in half of their time."""
+    rows, _ = lags.transfers
+    return lags.at(rows, lags.ns[rows] / 2)
 
 
 def without_synchronizing(lags: Lags) -> Lags:
