@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from analyzers.causes.calibrated import Calibrated, calibrate
 from analyzers.causes.changes import Facts, Lags, facts_of
 from analyzers.causes.charges import Walked, walk
 from analyzers.causes.joining import RunGraph, join
+from analyzers.causes.light_times import without_odd
 from analyzers.causes.pace import course_of
 from analyzers.causes.scenarios import Scenario, scenarios
 from analyzers.collectives import Exchange
@@ -41,10 +43,15 @@ class Gain:
 class Model:
     """One graph of all ranks' typical steps at the step that people train."""
 
-    def __init__(self, exchanged: Exchange, controls: Controls, typical: list[int]) -> None:
-        """Join the ranks' graphs; `exchanged` is the communication of full windows, `typical` the steps' numbers."""
+    def __init__(self, exchanged: Exchange, controls: Controls, typical: list[int], light: Collection[int]) -> None:
+        """Join the ranks' graphs.
+
+        `exchanged` is the communication of full windows, `typical` and `light` are the numbers of the steps that are
+        typical in full and in light windows.
+        """
         parts = [(rank, measured.graph) for _, rank, measured in exchanged.run.numbered() if measured.graph is not None]
-        self.graph: RunGraph = join(parts, exchanged)
+        graph = join(parts, exchanged)
+        self.graph: RunGraph = without_odd(graph, facts_of(graph), light)
         self._controls, self._typical, self._exchanged = controls, typical, exchanged
 
     @property

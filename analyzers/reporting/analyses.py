@@ -207,7 +207,9 @@ class Analyses:
         """Return the causal model; None where the run was read without what it needs, or does not tell it."""
         if not has_model(self.run):
             return None
-        return Model(self.in_full, self.controls, self.typical.steps.typical)
+        windows = Breakdown.joined([measured.windows for measured in self.run.in_full])
+        typical = typical_windows(windows, self.controls.unprofiled).steps.typical
+        return Model(self.in_full, self.controls, typical, self.typical.steps.typical)
 
     @cached_property
     def charge_rows(self) -> list[ChargeRow]:
