@@ -182,6 +182,7 @@ def control_figures(controls: Controls, window: str) -> ControlFigures:
     }
     return ControlFigures(
         unprofiled_step_ns=controls.step_ns("unprofiled"),
+        unprofiled_mean_ns=controls.mean_ns("unprofiled"),
         nosync_step_ns=controls.step_ns("nosync"),
         profiled_step_ns=controls.step_ns(window),
         distortion=controls.distortion(window),

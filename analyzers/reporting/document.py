@@ -47,7 +47,7 @@ from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.typical_steps import Steps
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, NumberedBy, TrainingSettings
-from analyzers.statistics import Limits, Spread, is_told_apart
+from analyzers.statistics import TENTH, Limits, Spread, is_told_apart
 from analyzers.texts import brief
 from analyzers.units import between_ms, ms
 
@@ -162,10 +162,11 @@ class ControlFigures(msgspec.Struct, frozen=True):
     `intervals_ns` are their 95 % intervals, low and high, by the same names: that of `distortion` a ratio; without an
     entry where but one step tells. `blocks_ns` are the blocks of steps that each control is of, in the order in which
     they ran, each the median over its steps and ranks. `host_step_ns` is what launching a step takes each rank's host
-    without the profiler, by rank, the median.
+    without the profiler, by rank, the median. `unprofiled_mean_ns` is a mean, of odd steps as well.
     """
 
     unprofiled_step_ns: int | None = None
+    unprofiled_mean_ns: int | None = None
     nosync_step_ns: int | None = None
     profiled_step_ns: int | None = None
     distortion: float | None = None
@@ -191,6 +192,13 @@ class ControlFigures(msgspec.Struct, frozen=True):
             return f" ({between_ms(limits)})"
         took = [ms(ns).removesuffix(" ms") for ns in blocks_ns]
         return f" (not known: blocks of steps took {', '.join(took[:-1])} and {took[-1]} ms)"
+
+    def on_average(self) -> str:
+        """Say how long the mean unprofiled step is; empty where odd steps make it by less than a tenth longer."""
+        typical_ns, mean_ns = self.unprofiled_step_ns, self.unprofiled_mean_ns
+        if typical_ns is None or mean_ns is None or mean_ns - typical_ns < typical_ns / TENTH:
+            return ""
+        return f"{ms(mean_ns)} on average"
 
     @property
     def is_stretched(self) -> bool:

@@ -140,7 +140,8 @@ def _step(run: RunFacts, rows: Breakdown) -> str:
     known = run.controls.known("unprofiled_step_ns") if is_wide else ""
     stretched = _stretched(run.controls) or f", and {ms(mark_ns) if mark_ns else profiled} while it is profiled"
     whole = "profiled step" if mark_ns is None else f"device's part of the profiled step, {profiled}"
-    return f"A step takes {ms(unprofiled_ns)}{known}{stretched}. Of the {whole}"
+    average = f", {words}" if (words := run.controls.on_average()) else ""
+    return f"A step takes {ms(unprofiled_ns)}{known}{average}{stretched}. Of the {whole}"
 
 
 def _stretched(controls: ControlFigures) -> str | None:

@@ -87,6 +87,12 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         typical = np.concatenate([np.zeros(0), *self._typical_ns])
         return round(float(np.median(typical))) if len(typical) else None
 
+    @property
+    def mean_ns(self) -> int | None:
+        """Return the mean of all steps, odd ones as well; None only where there is none."""
+        steps = np.concatenate([np.zeros(0), *self._steps_ns])
+        return round(float(np.mean(steps))) if len(steps) else None
+
     @cached_property
     def interval_ns(self) -> Limits | None:
         """Return what that median lies between, by chance in 95 % of recordings; None for a single step."""
@@ -127,6 +133,11 @@ class Controls(msgspec.Struct, frozen=True):
         """Return the median step in one control, null where none was timed."""
         timing: Control | None = getattr(self, name)
         return timing.median_ns if timing else None
+
+    def mean_ns(self, name: str) -> int | None:
+        """Return the mean step in one control, odd steps counted in, null where none was timed."""
+        timing: Control | None = getattr(self, name)
+        return timing.mean_ns if timing else None
 
     def host_samples_ns(self) -> dict[RankNumber, list[int]]:
         """Return what single steps took each rank's host, of the ranks where it was timed."""

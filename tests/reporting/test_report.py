@@ -28,6 +28,7 @@ from tests.support.drawing import called, draw, events_of, meet, row
 from tests.support.saved import saved
 from tests.support.tiers import thirds
 from tests.support.typical_steps import typical_windows
+from tracer.views.html.report_top import top
 from tracer.views.sections.overview import report_text
 from tracer.views.sections.screen import step_sentence
 
@@ -189,6 +190,24 @@ def test_an_interval_wider_than_a_factor_of_two_says_what_blocks_took():
     assert f"21.00 ms {words}" in found.summary.verdict
     assert f"21.00 ms per step {words}" in step_sentence(found)
     assert f"a step takes 21.00 ms {words} without" in report_text(found)
+
+
+def test_odd_steps_that_make_the_mean_longer_are_told_beside_the_typical_step():
+    # Two workers load a batch each: every other step waits for the next two.
+    bursts = control({0: [[40_000_000, 90_000_000] * 3 + [40_000_000] * 2] * 3})
+    found = report(drawn(controls=Controls(unprofiled=bursts)))
+    assert (found.run.controls.unprofiled_step_ns, found.run.controls.unprofiled_mean_ns) == (40_000_000, 58_750_000)
+    assert "A step takes 40.00 ms, 58.75 ms on average" in found.summary.verdict
+    assert "40.00 ms per step, 58.75 ms on average, " in step_sentence(found)
+    assert "58.75 ms on average; " in top(found).remark
+
+
+@pytest.mark.parametrize("last", [40_000_000, 70_000_000])
+def test_odd_steps_that_cost_less_than_a_tenth_are_not(last):
+    steady = control({0: [[40_000_000] * 7 + [last]] * 3})
+    found = report(drawn(controls=Controls(unprofiled=steady)))
+    assert found.run.controls.unprofiled_mean_ns == 40_000_000 + (last - 40_000_000) // 8
+    assert "on average" not in step_sentence(found) + found.summary.verdict
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])

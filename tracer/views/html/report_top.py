@@ -114,9 +114,9 @@ def _remark(report: Report) -> str:
     if headline.step_ns is None:
         part = f" the device's part is {ms(headline.profiled_step_ns)};" if headline.mark_ns is not None else ""
         return f"under the profiler;{part} without it not known"
-    if headline.mark_ns is None and ms(headline.profiled_step_ns) == ms(headline.step_ns):
-        return "with and without the profiler"
-    return profiled_words(headline)
+    is_alike = headline.mark_ns is None and ms(headline.profiled_step_ns) == ms(headline.step_ns)
+    profiled = "with and without the profiler" if is_alike else profiled_words(headline)
+    return "; ".join(filter(None, (report.run.controls.on_average(), profiled)))
 
 
 def _parts(report: Report) -> Iterable[TopPart]:

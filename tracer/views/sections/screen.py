@@ -217,7 +217,8 @@ def step_sentence(report: Report) -> str:
     limits = controls.interval("unprofiled_step_ns")
     is_wide = limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns
     known = controls.known("unprofiled_step_ns") if is_wide else ""
-    return f"{ms(headline.step_ns)} per step{known}, {profiled_words(headline)}"
+    told = (f"{ms(headline.step_ns)} per step{known}", controls.on_average(), profiled_words(headline))
+    return ", ".join(filter(None, told))
 
 
 def profiled_words(headline: Headline, per: str = "") -> str:
