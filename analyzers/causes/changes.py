@@ -15,7 +15,7 @@ from analyzers.arrays import UNKNOWN, Float64, Int64, Mask, values_at
 from analyzers.causes.calibrated import Calibrated
 from analyzers.causes.joining import RunGraph
 from analyzers.causes.likes import Likes, likes
-from analyzers.causes.pace import DROPPED
+from analyzers.causes.replay import DROPPED
 from analyzers.rank import Cause, EdgeKind, Phase, PointKind, RankGraph, Stretches
 from analyzers.trace import Category, Kind
 

@@ -15,7 +15,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, begins, distinct, places_since, values_at
 from analyzers.causes.calibrated import Calibrated
 from analyzers.causes.changes import Facts
-from analyzers.causes.pace import ContractedStep, Course
+from analyzers.causes.pace import Course
 from analyzers.rank import Cause, EdgeKind, PointKind
 from analyzers.trace import Kind
 
@@ -170,28 +170,16 @@ def _walk(course: Course, replayed: Replayed) -> Iterator[tuple[int, float]]:
     """Yield the chains that bind, from a point of the last visit back, and when each one's target is."""
     contracted, visit = course.contracted, len(replayed.history) - 1
     history, chains, node = replayed.history, replayed.chains, replayed.node
-    into = [_into(step) for step in contracted.steps]
-    carried = [
-        dict(zip(step.carried_to.tolist(), step.carried_from.tolist(), strict=True)) for step in contracted.steps
-    ]
+    into = contracted.into
     while visit >= 0 and history[visit][node] > replayed.begin_ns:
-        place, times = visit % len(course.steps), history[visit]
-        if node not in into[place]:
+        times = history[visit]
+        if node not in into:
             return
-        source, chain = max(into[place][node], key=lambda pair: times[pair[0]] + chains[pair[1]])
+        source, chain = max(into[node], key=lambda pair: times[pair[0]] + chains[pair[1]])
         yield chain, float(times[node])
-        if source in carried[place]:
-            source, visit = carried[place][source], visit - 1
+        if source >= contracted.size:
+            source, visit = int(contracted.carried[source - contracted.size]), visit - 1
         node = source
-
-
-def _into(step: ContractedStep) -> dict[int, list[tuple[int, int]]]:
-    """Return the sources and chains of each point."""
-    into: dict[int, list[tuple[int, int]]] = {}
-    for node, source, chain, other, other_chain in step.into:
-        pairs = into.setdefault(node, [])
-        pairs += [(of, by) for of, by in ((source, chain), (other, other_chain)) if of not in (node, UNKNOWN)]
-    return into
 
 
 def _expanded(course: Course, lags: Float64, walked: list[tuple[int, float]], begin_ns: float) -> _Path:
@@ -200,7 +188,7 @@ def _expanded(course: Course, lags: Float64, walked: list[tuple[int, float]], be
     # Along a chain each edge's target is the next one's source: the latest target first.
     position = course.contracted.position[course.edges.target]
     order = np.lexsort((-position, chain_of))
-    first = np.searchsorted(chain_of[order], np.arange(course.contracted.chains + 1))
+    first = np.searchsorted(chain_of[order], np.arange(len(course.contracted.chains) + 1))
     chains = np.array([chain for chain, _ in walked], dtype=np.int64)
     ends = np.array([end for _, end in walked])
     counts = first[chains + 1] - first[chains]
@@ -296,27 +284,29 @@ def _chain_weights(course: Course, replayed: Replayed) -> Float64:
     """Return how much of the critical paths runs over each chain, in the last round."""
     contracted, steps = course.contracted, len(course.steps)
     near_ns = NEAR * (replayed.end_ns - replayed.begin_ns) / steps
-    is_meeting = np.r_[course.graph.points.kind == PointKind.MEETING, np.zeros(contracted.size, dtype=bool)]
-    weights = np.zeros(contracted.chains + 1)
+    is_meeting = course.graph.points.kind == PointKind.MEETING
+    weights = np.zeros(len(contracted.chains) + 1)
     at_end = replayed.ends[replayed.lengths >= replayed.lengths.max() - near_ns * steps]
     waiting = dict.fromkeys(at_end.tolist(), 1 / len(at_end))
-    into = [_into(step) for step in contracted.steps]
+    into, chains = contracted.into, contracted.chains
+    order = np.lexsort((contracted.position[chains.target], chains.step))
+    nodes = chains.target[order]
+    by_step = np.split(nodes[begins(nodes)], np.searchsorted(chains.step[order][begins(nodes)], np.arange(1, steps)))
     last = len(replayed.history) - 1
     for visit in range(last, max(last - steps, -1), -1):
-        place, times = visit % steps, replayed.history[visit]
-        step, carried = contracted.steps[place], dict[int, float]()
-        for node, *_ in reversed(step.into):
+        times = replayed.history[visit]
+        for node in by_step[visit % steps][::-1].tolist():
             weight = waiting.pop(node, 0.0)
             if weight:
-                near = near_ns if is_meeting[node] else 0.0
-                bound = _binding(into[place][node], times, replayed.chains, near)
+                bound = _binding(into[node], times, replayed.chains, near_ns if is_meeting[node] else 0.0)
                 for source, chain in bound:
                     weights[chain] += weight / len(bound)
                     waiting[source] = waiting.get(source, 0.0) + weight / len(bound)
-        for to, source in zip(step.carried_to.tolist(), step.carried_from.tolist(), strict=True):
-            if to in waiting:
-                carried[source] = carried.get(source, 0.0) + waiting.pop(to)
-        waiting = carried
+        waiting = {
+            int(contracted.carried[source - contracted.size]): weight
+            for source, weight in waiting.items()
+            if source >= contracted.size
+        }
     return weights
 
 

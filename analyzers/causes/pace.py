@@ -5,8 +5,6 @@ course        | 3      | 4      | 6      | 3      | 4      | 6      | ...      e
 
 Between steps that did not follow one another stand edges like those between two that did: from the same places, counted
 from the end of the one, to the same places, counted from the beginning of the other.
-Points with one edge in and one edge out are contracted: their edges' lags add up. All scenarios are replayed at once,
-each point a vector over them.
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, find, joint, places_since, values_at
 from analyzers.causes.joining import RunGraph
-from analyzers.causes.order import in_order
+from analyzers.causes.replay import Contracted, Edged, contract
 from analyzers.rank import PointKind
 
-# What no lag reaches: an edge that is dropped.
-DROPPED = -(2.0**52)
 # So many steps, at least, let the replay settle, and as many are measured: whole rounds of all typical steps.
 SETTLING = 2
 
@@ -37,19 +33,6 @@ class CourseEdges(Columns):
     target: Int64
     earlier: Mask
     step: Int64
-
-
-@dataclass(frozen=True, eq=False)
-class ContractedStep:
-    """One step of the course, contracted: what comes into each node, in order.
-
-    An entry is a node, a source and its chain, another source and its chain (-1: none). A node with three chains or
-    more has several entries, in all but the first of which it is a source itself, by the chain that takes no time.
-    """
-
-    into: list[tuple[int, int, int, int, int]]
-    carried_to: Int64
-    carried_from: Int64
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +52,19 @@ class Course:
     @cached_property
     def contracted(self) -> Contracted:
         """Return the course without points that have one edge in and one out."""
-        return _contract(self)
+        points, edges = self.graph.points, self.edges
+        kept = np.zeros(len(points), dtype=bool)
+        kept[self.marks.ravel()] = True
+        edged = Edged(edges.source, edges.target, edges.earlier, edges.step)
+        return contract(len(points), edged, kept, points.time_ns, self._tracks)
+
+    @property
+    def _tracks(self) -> Int64:
+        """Return the track of each point: its rank's host, or its stream; -1 for meetings."""
+        points, graph = self.graph.points, self.graph
+        on_host = np.isin(points.kind, (PointKind.BEGIN, PointKind.END))
+        track = joint(graph.rank, on_host.astype(np.int64), np.where(on_host, 0, points.lane))
+        return np.where(points.kind == PointKind.MEETING, UNKNOWN, track)
 
     @property
     def settling(self) -> int:
@@ -97,18 +92,11 @@ class Course:
 
     def replay(self, lags: Float64) -> Iterator[tuple[Visit, Float64]]:
         """Replay the course at lags of its edges, a column for each scenario; yield after each step all times."""
-        contracted = self.contracted
-        chains = list(contracted.sums(lags))
-        scratch = np.empty(lags.shape[1])
-        times = np.zeros((contracted.size, lags.shape[1]))
-        times[: len(self.begun_ns)] = self.begun_ns[:, None]
-        rows = list(times)
         visits = 2 * self.settling * len(self.steps) + 1 if len(self.marks) else 1
-        for number in range(visits):
-            step = contracted.steps[number % len(self.steps)]
-            times[step.carried_to] = times[step.carried_from]
-            _advance(rows, chains, step, scratch)
-            yield Visit(number, number % len(self.steps)), times
+        places = [number % len(self.steps) for number in range(visits)]
+        replayed = self.contracted.replay(self.begun_ns, lags, places)
+        for number, (place, times) in enumerate(zip(places, replayed, strict=True)):
+            yield Visit(number, place), times
 
 
 @dataclass(frozen=True)
@@ -117,102 +105,6 @@ class Visit:
 
     number: int
     place: int
-
-
-def _advance(times: list[Float64], chains: list[Float64], step: ContractedStep, scratch: Float64) -> None:
-    """Set the times of a step's points, in order: rows of all scenarios."""
-    add, maximum = np.add, np.maximum
-    for node, source, chain, other, other_chain in step.into:
-        row = times[node]
-        add(times[source], chains[chain], out=row)
-        if other >= 0:
-            add(times[other], chains[other_chain], out=scratch)
-            maximum(row, scratch, out=row)
-
-
-@dataclass(frozen=True, eq=False)
-class Contracted:
-    """The course's kept points and chains.
-
-    `chain_of` is the chain that each edge is part of, `position` each point's place in an order of all.
-    """
-
-    size: int
-    steps: list[ContractedStep]
-    chain_of: Int64
-    chains: int
-    position: Int64
-
-    def sums(self, lags: Float64) -> Float64:
-        """Return each chain's lag, a column for each scenario; last the one that takes no time."""
-        return np.stack([np.bincount(self.chain_of, column, self.chains + 1) for column in lags.T], axis=1)
-
-
-def _contract(course: Course) -> Contracted:
-    edges, points = course.edges, course.graph.points
-    size = len(points)
-    into = np.bincount(edges.target, minlength=size)
-    out = np.bincount(edges.source[~edges.earlier], minlength=size)
-    kept = (into != 1) | (out != 1)
-    kept[edges.source[edges.earlier]] = True
-    kept[course.marks.ravel()] = True
-    # The edge into each contracted point's successor, and so on until one that ends at a kept point.
-    out_edge = np.full(size, UNKNOWN)
-    within = np.flatnonzero(~edges.earlier)
-    out_edge[edges.source[within]] = within
-    chain = np.where(kept[edges.target], np.arange(len(edges)), out_edge[edges.target])
-    while True:
-        further = chain[chain]
-        if (further == chain).all():
-            break
-        chain = further
-    ends, chain_of = np.unique(chain, return_inverse=True)
-    begins_chain = np.flatnonzero(kept[edges.source] | edges.earlier)
-    source = np.full(len(ends), UNKNOWN)
-    source[chain_of[begins_chain]] = edges.source[begins_chain]
-    earlier = np.zeros(len(ends), dtype=bool)
-    earlier[chain_of[begins_chain]] = edges.earlier[begins_chain]
-    carried, place = np.unique(source[earlier], return_inverse=True)
-    source[earlier] = size + place
-    inside = edges.take(~edges.earlier)
-    order = in_order(points.time_ns, inside.source, inside.target)
-    position = np.empty(size, dtype=np.int64)
-    position[order] = np.arange(size)
-    of_step = edges.step[ends]
-    steps = []
-    for step in range(len(course.steps)):
-        own = np.flatnonzero(of_step == step)
-        steps.append(_carried(_contracted_step(own, (source, edges.target[ends]), position, len(ends)), carried, size))
-    return Contracted(size + len(carried), steps, chain_of, len(ends), position)
-
-
-def _contracted_step(own: Int64, chains: tuple[Int64, Int64], position: Int64, no_time: int) -> ContractedStep:
-    """Return a step by its chains `own`, of which `chains` has sources and targets; see ContractedStep."""
-    source, target = chains
-    own = own[np.argsort(position[target[own]], kind="stable")]
-    node = target[own]
-    place = places_since(begins(node))
-    # The first two chains of a node stand in one entry, every further one in an entry of its own.
-    heads = np.flatnonzero(place != 1)
-    first = place[heads] == 0
-    follows = np.r_[heads + 1, 0][: len(heads)]
-    has_second = first & (follows < len(own)) & (np.r_[place, 0][follows] == 1)
-    other = np.where(first, np.where(has_second, follows, UNKNOWN), heads)
-    columns = (
-        node[heads],
-        np.where(first, source[own[heads]], node[heads]),
-        np.where(first, own[heads], no_time),
-        np.where(other >= 0, source[own[other]], UNKNOWN),
-        np.where(other >= 0, own[other], UNKNOWN),
-    )
-    nothing = np.zeros(0, dtype=np.int64)
-    return ContractedStep(list(zip(*(column.tolist() for column in columns), strict=True)), nothing, nothing)
-
-
-def _carried(step: ContractedStep, carried: Int64, size: int) -> ContractedStep:
-    sources = np.array([(entry[1], entry[3]) for entry in step.into], dtype=np.int64).ravel()
-    used = np.unique(sources[sources >= size])
-    return ContractedStep(step.into, used, carried[used - size])
 
 
 def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:
