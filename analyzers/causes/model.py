@@ -11,7 +11,7 @@ import numpy as np
 from analyzers.arrays import Float64
 from analyzers.causes.calibrated import Calibrated, calibrate
 from analyzers.causes.changes import Facts, Lags, facts_of
-from analyzers.causes.charges import Walked, walk
+from analyzers.causes.charges import Walked, charges_of
 from analyzers.causes.joining import RunGraph, join
 from analyzers.causes.light_times import without_odd
 from analyzers.causes.pace import course_of
@@ -84,7 +84,7 @@ class Model:
     @cached_property
     def walked(self) -> Walked:
         """Return what the critical path consists of."""
-        return walk(self.calibrated, self.facts)
+        return charges_of(self.calibrated, self.facts)
 
     @cached_property
     def gains(self) -> list[Gain]:
