@@ -14,7 +14,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, begins, distinct, places_since, values_at
 from analyzers.causes.calibrated import Calibrated
 from analyzers.causes.changes import Facts
-from analyzers.causes.critical_path import Path, replay, shares_by_rank, walk
+from analyzers.causes.critical_path import Path, Replayed, shares_by_rank, walk
 from analyzers.rank import Cause, EdgeKind
 from analyzers.trace import Kind
 
@@ -99,11 +99,10 @@ class Walked:
     step_ns: float
 
 
-def charges_of(calibrated: Calibrated, facts: Facts) -> Walked:
-    """Walk back over what binds, from the end of the typical steps to their beginning."""
+def charges_of(calibrated: Calibrated, facts: Facts, replayed: Replayed) -> Walked:
+    """Walk back over what binds, from the end of the typical steps to their beginning, in the likeliest variant."""
     course = calibrated.course
     lags = calibrated.lags[course.edges.edge, 0]
-    replayed = replay(course, lags)
     rows = _charged(calibrated, facts, walk(replayed, lags))
     columns = (rows.rank, rows.instance, rows.cause, rows.phase, rows.place, rows.kind, rows.device)
     sums = distinct(*columns)

@@ -34,7 +34,7 @@ class Replayed:
 
     The walk goes from the point `node`, at `end_ns`, back to `begin_ns`. `ends` are the points of all ranks that it
     could begin at, and `lengths` how far each is from where it was one round before; `node` is the one that takes
-    longest.
+    longest. `step_lengths` are those of all columns, as `Course` has them.
     """
 
     course: Course
@@ -45,6 +45,7 @@ class Replayed:
     end_ns: float
     ends: Int64
     lengths: Float64
+    step_lengths: Float64
 
     def arrivals(self, visit: int) -> tuple[Int64, Float64]:
         """Return the chains of a visit's step, and when each one lets its target come."""
@@ -63,24 +64,17 @@ class Replayed:
 
 
 def replay(course: Course, lags: Float64) -> Replayed:
-    """Replay the course once at lags of its edges, and keep all times."""
+    """Replay the course at lags of its edges, and keep all times of the first column's."""
     history: list[Float64] = []
-    at_marks: list[Float64] = []
-    for visit, times in course.replay(lags[:, None]):
-        history.append(times[:, 0].copy())
-        at_marks.append(times[course.marks[visit.place], 0] if len(course.marks) else times[:0, 0])
-    chains = course.contracted.sums(lags[:, None])[:, 0]
-    if not len(course.marks):
-        node, begin_ns = int(history[-1].argmax()), float(course.begun_ns.min())
-        end_ns = float(history[-1][node])
-        return Replayed(
-            course, history, chains, node, begin_ns, end_ns, np.array([node]), np.array([end_ns - begin_ns])
-        )
-    before = at_marks[-1 - len(course.steps)]
-    lengths = at_marks[-1] - before
+    step_lengths = course.step_lengths(lags, history)
+    chains = course.contracted.sums(lags[:, :1])[:, 0]
+    last, before = history[-1], history[-1 - len(course.steps)] if len(course.marks) else course.begun_ns
+    ends = course.marks[0] if len(course.marks) else np.array([int(last.argmax())])
+    begun_ns = before[ends] if len(course.marks) else before.min(keepdims=True)
+    lengths = last[ends] - begun_ns
     longest = int(lengths.argmax())
-    ends, begin_ns, end_ns = course.marks[0], float(before[longest]), float(at_marks[-1][longest])
-    return Replayed(course, history, chains, int(ends[longest]), begin_ns, end_ns, ends, lengths)
+    begin_ns, end_ns = float(begun_ns[longest]), float(last[ends[longest]])
+    return Replayed(course, history, chains, int(ends[longest]), begin_ns, end_ns, ends, lengths, step_lengths)
 
 
 def walk(replayed: Replayed, lags: Float64) -> Path:
