@@ -26,6 +26,7 @@ from analyzers.reporting.document import (
 from analyzers.reporting.frames import (
     FRAMES,
     buckets_frame,
+    charges_frame,
     collectives_frame,
     groups_frame,
     kernels_frame,

@@ -19,6 +19,7 @@ from analyzers.reporting import (
     Headline,
     Report,
     buckets_frame,
+    charges_frame,
     collectives_frame,
     drawn_ranks,
     groups_frame,
@@ -169,6 +170,10 @@ class RunReport:
     def operators(self) -> pd.DataFrame:
         """Return the operators that launched most device time, one row per rank."""
         return operators_frame(self.document)
+
+    def charges(self) -> pd.DataFrame:
+        """Return what the critical path of typical steps consists of, one row per rank or group, cause and place."""
+        return charges_frame(self.document)
 
     def json(self) -> str:
         """Return what `tracer report --json` prints."""

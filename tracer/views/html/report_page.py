@@ -48,11 +48,13 @@ from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.sections import (
     advice_section,
     by_bucket,
+    by_charge,
     by_collective,
     by_expert,
     by_group,
     by_rank,
     by_step,
+    causes_in_full,
     communicates,
     communication_section,
     compute_section,
@@ -226,6 +228,8 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "experts": lambda report: by_expert(report) if report.experts or report.attention else [],
     "kernels": lambda report: compute_section(report, most=MOST_LISTED),
     "unmatched": lambda report: _unmatched(report.unmatched),
+    "causes": causes_in_full,
+    "charges": lambda report: by_charge(report) if report.summary.charges is not None else [],
     "about": _about,
 }
 
