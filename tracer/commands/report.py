@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=get_args(By),
         help="look closer: medians per rank, every step, every collective, process groups, DDP's buckets, the model's "
-        "layers, layers with experts or spread attention, kernels and operators, a pipeline's stages, the critical path "
-        "by cause, or its largest charges",
+        "layers, layers with experts or spread attention, kernels and operators, a pipeline's stages, the critical "
+        "path by cause, or its largest charges",
     )
     view.add_argument("--notes", action="store_true", help="every warning and note, with what to do about each")
     add_links_argument(parser)

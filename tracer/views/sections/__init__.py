@@ -1,8 +1,8 @@
 """Sections of a report.
 
 `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
-`causes`, `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`. Other results are in
-the room `results`, which a report does not load.
+`causes`, `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`. Other
+results are in the room `results`, which a report does not load.
 
 Decisions: docs/dev/decisions/views.md
 """

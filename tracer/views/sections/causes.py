@@ -55,10 +55,10 @@ _LONGEST_NAME = 44
 _NODE = "autograd::engine::evaluate_function: "
 _NEAR = "who came within a hundredth of the step of the last counts as well"
 _READING = (
-    "Back from the end of a step over what each thing waited for last, from rank to rank: what merely waited is not on it. "
-    "A map of where time is, and no verdict on a rank."
+    "Back from the end of a step over what each thing waited for last, from rank to rank: what merely waited is not on "
+    "it. A map of where time is, and no verdict on a rank."
 )
-_MEAN = "Per step: the mean over the typical steps."
+_MEAN, _SHARE = "Per step: the mean over the typical steps.", "The share of the path."
 
 
 def by_cause(report: Report) -> Section:
@@ -123,8 +123,8 @@ def why_no_causes(report: Report) -> str:
     if without:
         named = ", ".join(map(str, without[:_MOST_SHARES])) + (", ..." if len(without) > _MOST_SHARES else "")
         return (
-            f"No critical path: no launches of kernels are recorded on rank {named}; record the CPU's activity together "
-            "with the device's"
+            f"No critical path: no launches of kernels are recorded on rank {named}; record the CPU's activity "
+            "together with the device's"
         )
     return "No critical path: the run was read without what it needs (analyzers.summarize with causes=True)"
 
@@ -157,21 +157,20 @@ def _causes(rows: Sequence[ChargeRow], charges: ChargesSummary) -> Table:
     shown = sorted(rank for rank, _ in of_rank.most_common(MOST_RANKS))
     others = [rank for rank in of_rank if rank not in shown]
 
-    def part(cause: str, ranks: Sequence[int]) -> str:
-        ns = sum(of_cause[cause, rank] for rank in ranks)
-        return milliseconds(ns / charges.steps) if ns else "-"
+    def on(head: str, ranks: Sequence[int], meaning: str) -> Field[str]:
+        def part(cause: str) -> str:
+            ns = sum(of_cause[cause, rank] for rank in ranks)
+            return milliseconds(ns / charges.steps) if ns else "-"
 
+        return Field(head, help=meaning, cell=part)
+
+    rest = [on("others", others, "What of it is on all other ranks.")] if others else []
     fields: Sequence[Field[str]] = (
         Field("cause", True, cell=_spaced),
         Field("ms", help=_MEAN, cell=lambda cause: milliseconds(charges.by_cause[cause] / charges.steps)),
-        Field(
-            "share", help="The share of the path.", cell=lambda cause: percent(_share(charges.by_cause[cause], charges))
-        ),
-        *(
-            Field(f"rank {rank}", help="What of it is on this rank.", cell=lambda cause, rank=rank: part(cause, [rank]))
-            for rank in shown
-        ),
-        *([Field("others", help="On all other ranks.", cell=lambda cause: part(cause, others))] if others else []),
+        Field("share", help=_SHARE, cell=lambda cause: percent(_share(charges.by_cause[cause], charges))),
+        *(on(f"rank {rank}", [rank], "What of it is on this rank.") for rank in shown),
+        *rest,
         Field("", True, True, cell=MEANINGS.__getitem__),
     )
     return table(fields, list(charges.by_cause))
@@ -210,12 +209,13 @@ def _trust(report: Report, charges: ChargesSummary) -> list[str]:
 
 
 def _charges(report: Report, rows: Sequence[ChargeRow], charges: ChargesSummary) -> Table:
-    has_devices = len(report.summary.by_device) > len(report.run.ranks)
+    device: Field[ChargeRow] = Field("device", cell=lambda row: "-" if row.device is None else str(row.device))
+    several = len(report.summary.by_device) > len(report.run.ranks)
     fields: Sequence[Field[ChargeRow]] = (
         Field("ms", help=_MEAN, cell=lambda row: milliseconds(row.ns / charges.steps)),
-        Field("share", help="The share of the path.", cell=lambda row: percent(_share(row.ns, charges))),
+        Field("share", help=_SHARE, cell=lambda row: percent(_share(row.ns, charges))),
         Field("rank or group", True, help="Transfers are a group's.", cell=_whose),
-        *([Field("device", cell=lambda row: "-" if row.device is None else str(row.device))] if has_devices else []),
+        *([device] if several else []),
         Field("cause", True, cell=lambda row: _spaced(row.cause)),
         Field("phase", True, help="The part of the step that it belongs to.", cell=lambda row: _spaced(row.phase)),
         Field("where", True, help="The operator, module or range around it.", cell=_where),
