@@ -21,7 +21,7 @@ from analyzers.reporting.document import MarkedRank, Window, from_json
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.pages import Page
-from tests.support.samples import REPORTED, SAMPLES, reported, summarized
+from tests.support.samples import REPORTED, SAMPLES, charged, reported, summarized
 from tests.support.saved import saved
 from tracer.cli import main
 from tracer.views.document import Place, Table
@@ -89,6 +89,22 @@ def test_every_sample_has_a_page_with_every_part(name):
 @pytest.mark.parametrize("name", RUNS)
 def test_the_report_is_inside_the_page_whole(name):
     assert from_json(read(name).data("report")) == saved(reported(SAMPLES / name))
+
+
+def test_a_page_has_the_critical_path_of_a_run_that_has_a_model():
+    found = charged(SAMPLES / "resnet18-ddp2-pageable")
+    page = Page(report_html(found))
+    assert page.open == []
+    assert page.sections[-3:] == ["causes", "about", "notes"]
+    charges = found.summary.charges
+    shown = page.rows["causes"][1:]
+    causes = [cause.replace("_", " ") for cause in charges.by_cause]
+    assert [row[0] for row in shown[: len(causes)]] == causes
+    assert shown[0][1] == milliseconds(charges.by_cause["compute"] / charges.steps)
+    largest = found.charges[0]
+    assert [milliseconds(largest.ns / charges.steps), f"rank {largest.rank}"] in [[row[0], row[2]] for row in shown]
+    assert "66 % of it is compute and 27 % copies." in "".join(page.words)
+    assert from_json(page.data("report")).charges == found.charges
 
 
 def test_tables_show_the_reports_figures():
