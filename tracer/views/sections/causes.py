@@ -1,4 +1,4 @@
-"""Section on the critical path: what a step consists of, by cause, rank and place."""
+"""Sections on the critical path: its causes, and its largest charges."""
 
 from __future__ import annotations
 
