@@ -27,6 +27,7 @@ from analyzers.reporting import (
     lanes,
     layers_frame,
     operators_frame,
+    path_lanes,
     sharded_frame,
     to_json,
     windows_frame,
@@ -90,7 +91,9 @@ class Source:
             summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by=by)
             document = with_undrawn(document, summary)
         calibration = self.links or summary.calibration
-        return report_html(document, lanes(summary, document), calibration, usual(summary, self.links))
+        return report_html(
+            document, lanes(summary, document), calibration, usual(summary, self.links), path_lanes(summary, document)
+        )
 
     def _readers(self) -> Readers:
         # A fork of a program with threads may hang; a spawned process runs the caller's script again.

@@ -8,6 +8,7 @@ Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.sections.advice import ListedAdvice, advice_section, gains_remark, listed_advice, true_cost
+from tracer.views.sections.causes import MEANINGS as CAUSE_MEANINGS
 from tracer.views.sections.causes import by_cause, by_charge, causes_in_full, causes_sentence
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section, short
