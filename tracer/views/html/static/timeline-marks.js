@@ -15,10 +15,10 @@ function paintRow(brush, row, depth) {
 
 // A line over a rank where the critical path runs over it.
 function paintPath(brush, row) {
-  brush.fillStyle = colors.focus;
+  brush.fillStyle = colors.ink;
   for (const { start, end } of timeline.step.path?.runs.get(row.device.rank) ?? []) {
     if (end < timeline.from || start > timeline.to) continue;
-    brush.fillRect(xOf(start), row.y - frame.scrollTop - OVERLINE, Math.max((end - start) * scale(), 1), OVERLINE);
+    brush.fillRect(xOf(start), row.y - frame.scrollTop - OVERLINE - 1, Math.max((end - start) * scale(), 1), OVERLINE);
   }
 }
 
@@ -252,7 +252,7 @@ function legendOf() {
     [layered(0), (brush) => halves(brush, colors.layers[0], colors.layers[1]), "layers, forward"],
     [layered(1), (brush) => halves(brush, colors.layers[2], colors.layers[3]), "layers, backward"],
     [timeline.layers && has((device) => blocksOf(device, 1).others.length), pixel(colors.layers[4]), "for no layer"],
-    [timeline.step.path, (brush) => { brush.fillStyle = colors.focus; brush.fillRect(0, SWATCH[1] / 2 - 1, SWATCH[0], OVERLINE); }, "on the critical path"],
+    [timeline.step.path, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(0, 2, SWATCH[0], OVERLINE); }, "a line above: on the critical path"],
     [true, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(SWATCH[0] / 2, 0, 1, SWATCH[1]); }, "a device's step begins or ends"],
   ];
   return [...looks.values(), ...more.filter(([shown]) => shown).map(([, paint_, words]) => [paint_, words])];
