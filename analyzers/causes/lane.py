@@ -1,4 +1,4 @@
-"""`PathLane`: the critical path of one recorded step, on the axis of time on which that step is drawn.
+"""`PathLane`: the critical path of a recorded step, to draw.
 
 rank 0   |####copy####|                                        back from the step's end, over the edge that binds each
 rank 1                |=transfer=|                             point in the recorded times
