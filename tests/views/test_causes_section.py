@@ -84,7 +84,10 @@ def test_shares_of_ranks_phases_groups_and_how_far_to_trust_them():
     timed = charged(PAGEABLE)
     error = 100 * abs(timed.summary.charges.replay_error)
     assert f"a step is {error:.1f} % shorter than without the profiler" in words(timed)
-    assert "12 % longer than" in words(with_charges(timed, replay_error=0.12))
+    assert "12 % longer than without the profiler." in words(with_charges(timed, replay_error=0.12))
+    assert "30 % longer than without the profiler: so far its parts are in doubt." in words(
+        with_charges(timed, replay_error=0.3)
+    )
     assert "dependency was not found" not in words(timed)
     part = with_charges(timed, unknown_ns=timed.summary.charges.charged_ns // 4)
     assert f"explains {ms(part.summary.charges.unknown_ns / part.summary.charges.steps)} of it (25.0 %)" in words(part)

@@ -58,6 +58,8 @@ _READING = (
     "Back from the end of a step over what each thing waited for last, from rank to rank: what merely waited is not on "
     "it. A map of where time is, and no verdict on a rank."
 )
+# A replay that is further off says little of whose its parts are.
+_FAR_OFF = 0.25
 _MEAN, _SHARE = "Per step: the mean over the typical steps.", "The share of the path."
 
 
@@ -197,7 +199,8 @@ def _trust(report: Report, charges: ChargesSummary) -> list[str]:
     error = charges.replay_error
     if error is not None:
         apart = f"{rounded_percent(abs(error))} {'longer' if error > 0 else 'shorter'} than"
-        lines = [f"Replayed from what was measured of its parts, a step is {apart} without the profiler."]
+        doubtful = ": so far its parts are in doubt" if abs(error) > _FAR_OFF else ""
+        lines = [f"Replayed from what was measured of its parts, a step is {apart} without the profiler{doubtful}."]
     elif report.run.controls.unprofiled_step_ns is None:
         lines = ["How far this is from a step without the profiler is not known: none was timed."]
     else:
