@@ -63,15 +63,15 @@ class _Pieces(Columns):
 class RecordedPaths:
     """Critical paths of the recorded steps of a model; `drawn` is the communication of the windows that are drawn.
 
-    Those may be light windows, which have no host: what lies between two of the device's activities on the path is
-    placed between their light times in proportion.
+    Those may be light windows, which have no host: a call that the device waited for is placed before what it launched,
+    and what lies between two places that are known in proportion.
     """
 
     def __init__(self, model: Model, full: Exchange, drawn: Exchange) -> None:
         """Find what binds each point; `full` is the communication that the model is made from."""
         self._graph, self._facts, self._full = model.graph, model.facts, full
         self._binding = binding_edges(model.graph)
-        self._drawn_ns, self._is_drawn = _drawn_times(model.graph, drawn)
+        self._drawn_ns, self._is_drawn = _with_launches(model.graph, self._binding, *_drawn_times(model.graph, drawn))
 
     def lane(self, step: int) -> PathLane | None:
         """Return the path of one step, from its first activity on any rank to the last rank's of the next one.
@@ -246,6 +246,19 @@ def _drawn_times(graph: RunGraph, drawn: Exchange) -> tuple[Int64, Mask]:
         known.append(has)
     meetings = np.zeros(len(graph.meetings), dtype=np.int64)
     return np.concatenate([*times, meetings]), np.concatenate([*known, meetings > 0])
+
+
+def _with_launches(graph: RunGraph, binding: Int64, drawn_ns: Int64, is_drawn: Mask) -> tuple[Int64, Mask]:
+    """Return the same, with calls of which what they launched did not wait for anything else."""
+    edges = graph.edges
+    launches = binding[binding != UNKNOWN]
+    launches = launches[(edges.kind[launches] == EdgeKind.LAUNCH) & is_drawn[edges.target[launches]]]
+    launches = launches[~is_drawn[edges.source[launches]]]
+    source = edges.source[launches]
+    drawn_ns, is_drawn = drawn_ns.copy(), is_drawn.copy()
+    drawn_ns[source] = drawn_ns[edges.target[launches]] - edges.lag_ns[launches]
+    is_drawn[source] = True
+    return drawn_ns, is_drawn
 
 
 def _merged(lane: PathLane) -> PathLane:
