@@ -64,14 +64,15 @@ class RecordedPaths:
     """Critical paths of the recorded steps of a model; `drawn` is the communication of the windows that are drawn.
 
     Those may be light windows, which have no host: a call that the device waited for is placed before what it launched,
-    and what lies between two places that are known in proportion.
+    what lies between two places that are known in proportion, and who came last to a collective is who did so there.
     """
 
     def __init__(self, model: Model, full: Exchange, drawn: Exchange) -> None:
         """Find what binds each point; `full` is the communication that the model is made from."""
         self._graph, self._facts, self._full = model.graph, model.facts, full
-        self._binding = binding_edges(model.graph)
-        self._drawn_ns, self._is_drawn = _with_launches(model.graph, self._binding, *_drawn_times(model.graph, drawn))
+        drawn_ns, is_drawn = _with_meetings(model.graph, *_drawn_times(model.graph, drawn))
+        self._binding = _binding(model.graph, drawn_ns, is_drawn)
+        self._drawn_ns, self._is_drawn = _with_launches(model.graph, self._binding, drawn_ns, is_drawn)
 
     def lane(self, step: int) -> PathLane | None:
         """Return the path of one step, from its first activity on any rank to the last rank's of the next one.
@@ -184,10 +185,15 @@ class RecordedPaths:
         return group, tuple(names[lines.known[one]] if one >= 0 else "unknown" for one in known.columns[0].tolist())
 
 
-def binding_edges(graph: RunGraph) -> Int64:
-    """Return for each point the edge that comes last to it in the recorded times, UNKNOWN where none does."""
+def _binding(graph: RunGraph, drawn_ns: Int64, is_drawn: Mask) -> Int64:
+    """Return for each point the edge that comes last to it in the recorded times, UNKNOWN where none does.
+
+    Of those who arrive at a collective it is the last as they are drawn.
+    """
     time_ns, edges = graph.points.time_ns, graph.edges
     late_ns = time_ns[edges.target] - time_ns[edges.source] - edges.lag_ns
+    arrive = np.flatnonzero((edges.kind == EdgeKind.ARRIVE) & is_drawn[edges.target])
+    late_ns[arrive] = drawn_ns[edges.target[arrive]] - drawn_ns[edges.source[arrive]]
     order = np.lexsort((late_ns, edges.target))
     first = order[begins(edges.target[order])]
     binding = np.full(len(graph.points), UNKNOWN, dtype=np.int64)
@@ -246,6 +252,19 @@ def _drawn_times(graph: RunGraph, drawn: Exchange) -> tuple[Int64, Mask]:
         known.append(has)
     meetings = np.zeros(len(graph.meetings), dtype=np.int64)
     return np.concatenate([*times, meetings]), np.concatenate([*known, meetings > 0])
+
+
+def _with_meetings(graph: RunGraph, drawn_ns: Int64, is_drawn: Mask) -> tuple[Int64, Mask]:
+    """Return the same, with meetings, each where its last member is drawn; not where one of them is not."""
+    edges = graph.edges
+    arrive = np.flatnonzero(edges.kind == EdgeKind.ARRIVE)
+    source, target = edges.source[arrive], edges.target[arrive]
+    drawn_ns, is_drawn = drawn_ns.copy(), is_drawn.copy()
+    drawn_ns[target] = np.iinfo(np.int64).min
+    np.maximum.at(drawn_ns, target, drawn_ns[source])
+    is_drawn[target] = True
+    is_drawn[target[~is_drawn[source]]] = False
+    return drawn_ns, is_drawn
 
 
 def _with_launches(graph: RunGraph, binding: Int64, drawn_ns: Int64, is_drawn: Mask) -> tuple[Int64, Mask]:

@@ -103,3 +103,17 @@ def test_without_a_model_there_is_none(tmp_path):
     other = summarize(SAMPLES / "resnet18-ddp1")
     with pytest.raises(AnalysisError, match="another run"):
         path_lanes(run, report(other))
+
+
+def test_in_a_light_window_no_waiting_is_called_a_transfer():
+    run = summarize(SAMPLES / "resnet18-ddp4", lanes=True, causes=True)
+    found = report(run)
+    devices, path = lanes(run, found), path_lanes(run, found)
+    assert run.is_light
+    for lane in path.values():
+        rows = lane.take(lane.cause == Charge.TRANSFER)
+        assert len(rows)
+        for device in devices:
+            waits = device.exposed_wait
+            overlap = union_of(rows.start_ns, rows.end_ns) & Intervals(waits.start, waits.end)
+            assert overlap.length_ns() <= len(rows)
