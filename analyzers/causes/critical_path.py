@@ -1,4 +1,4 @@
-"""The critical path: the walk back over what binds, and who was about as late.
+"""The critical path: the walk back over what binds.
 
 rank 0   |host|launch|kernels######|........waits|M=transfer=|        from the end back, over to the last member where
 rank 1   |host|..late...|launch|kernels##########|M=transfer=|        a member waited: M is bound by rank 1

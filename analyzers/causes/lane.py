@@ -12,27 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, distinct, places_since, values_at
-from analyzers.causes.changes import Facts
-from analyzers.causes.charges import Charge
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, distinct, places_since
+from analyzers.causes.charges import Charge, causes_of_edges, causes_of_states
 from analyzers.causes.joining import RunGraph
 from analyzers.causes.model import Model
 from analyzers.collectives import Exchange, line_names, lines_of
-from analyzers.rank import Cause, EdgeKind, PointKind
-from analyzers.trace import Kind
-
-_OF_EDGE = {
-    EdgeKind.CALL: Charge.LAUNCH,
-    EdgeKind.LAUNCH: Charge.LAUNCH,
-    EdgeKind.STREAM: Charge.KERNEL_GAP,
-    EdgeKind.WAIT: Charge.KERNEL_GAP,
-    EdgeKind.BLOCK: Charge.SYNCHRONIZE,
-    EdgeKind.TRANSFER: Charge.TRANSFER,
-    EdgeKind.ARRIVE: Charge.TRANSFER,
-}
-_OF_KIND = {Kind.COMPUTE: Charge.COMPUTE, Kind.COPY: Charge.COPY, Kind.COMM: Charge.UNRESOLVED}
-# Causes of a host's time are called as in idle time.
-_OF_HOST = [getattr(Charge, cause.name, Charge.UNKNOWN) for cause in sorted(Cause)]
+from analyzers.rank import EdgeKind, PointKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,12 +142,12 @@ class RecordedPaths:
         counts = np.where(is_stretch, np.searchsorted(stretches.edge, edges, side="right") - first, 0)
         of = np.repeat(order, counts)
         row = np.repeat(first, counts) + places_since(begins(of))
-        host = _Pieces(of, np.array(_OF_HOST, dtype=np.int64)[stretches.cause[row]], stretches.ns[row])
+        host = _Pieces(of, causes_of_states(facts)[stretches.cause[row]], stretches.ns[row])
         bare = np.flatnonzero(is_stretch & (counts == 0))
         own = np.flatnonzero(~is_stretch)
         parts = _Pieces.joined(
             [
-                _Pieces(own, _causes(graph, facts, edges[own]), lag[own] - np.maximum(unknown[own], 0)),
+                _Pieces(own, causes_of_edges(facts, edges[own]), lag[own] - np.maximum(unknown[own], 0)),
                 host,
                 _Pieces(bare, np.full(len(bare), Charge.PYTHON, dtype=np.int64), lag[bare]),
                 _Pieces(own, np.full(len(own), Charge.UNKNOWN, dtype=np.int64), np.maximum(unknown[own], 0)),
@@ -199,18 +184,6 @@ def _binding(graph: RunGraph, drawn_ns: Int64, is_drawn: Mask) -> Int64:
     binding = np.full(len(graph.points), UNKNOWN, dtype=np.int64)
     binding[edges.target[first]] = first
     return binding
-
-
-def _causes(graph: RunGraph, facts: Facts, edges: Int64) -> Int64:
-    """Return the cause of edges that are no stretch of a host."""
-    kind = graph.edges.kind[edges].astype(np.int64)
-    of_edge, of_kind = (np.full(max(of) + 1, Charge.UNKNOWN, dtype=np.int64) for of in (EdgeKind, Kind))
-    of_edge[list(_OF_EDGE)] = list(_OF_EDGE.values())
-    of_kind[list(_OF_KIND)] = list(_OF_KIND.values())
-    packs = values_at(facts.of_activities("packing"), facts.activity[edges], 0) > 0
-    runs = np.where(packs, Charge.PACKING, of_kind[facts.kind[edges]])
-    cause: Int64 = np.where(kind == EdgeKind.RUN, runs, of_edge[kind])
-    return np.where(graph.unresolved[edges], Charge.UNRESOLVED, cause)
 
 
 def _inside(graph: RunGraph, step: int, kind: PointKind) -> Int64:

@@ -139,8 +139,6 @@ def test_a_run_without_a_model_says_why_in_a_line(by):
     found = reported(SAMPLES / "resnet18-ddp2")
     assert found.summary.charges is None
     assert "read without what it needs" in words(found, by)
-    cpu = replace(found, windows=[msgspec.structs.replace(row, device="cpu") for row in found.windows])
-    assert "No critical path: on a CPU run" in words(cpu, by)
     launches = [msgspec.structs.replace(row, launches=0) if row.rank else row for row in found.idle.launches]
     bare = replace(found, idle=replace(found.idle, launches=launches))
     assert why_no_causes(bare).startswith("No critical path: no launches of kernels are recorded on rank 1;")

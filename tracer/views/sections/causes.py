@@ -116,8 +116,6 @@ def causes_sentence(report: Report, charges: ChargesSummary) -> str:
 
 def why_no_causes(report: Report) -> str:
     """Say in a line why a run has no critical path."""
-    if any(window.device == "cpu" for window in report.windows):
-        return "No critical path: on a CPU run no kernels are launched, by which it is found"
     launches: Counter[int] = Counter()
     for row in report.idle.launches:
         launches[row.rank] += row.launches
