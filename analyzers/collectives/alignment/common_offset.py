@@ -45,7 +45,7 @@ from analyzers.collectives.alignment.sequences import (
     steady_pairs,
 )
 
-# What clocks that are one are apart: always looked at, though crowded ends vote for others.
+# What clocks that are one are apart: a rival of any offset, though crowded ends may not vote for it.
 NO_OFFSET = np.zeros(1, dtype=np.int64)
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5
@@ -104,8 +104,6 @@ def find_offsets(a: Kernels, b: Kernels, compatible: Mask, one_clock: Mask) -> l
         for place, candidates, is_anchored in zip(denied, offsets, anchored.tolist(), strict=True):
             pair = int(some[place])
             evidence = _Evidence(of_a, of_b, place, compatible, float(most_ns[pair]))
-            if one_clock[pair]:
-                candidates = [*candidates, *filter(None, around(evidence.a, evidence.b, compatible, NO_OFFSET))]
             found[pair] = _choose_offset(evidence, candidates, others[place], is_anchored, bool(one_clock[pair]))
     return found
 
@@ -145,6 +143,8 @@ def _choose_offset(
         return _clear_of_steps(of, best, [*offsets, *others], fewest)
     if not anchored and not _is_plausible(of.a, of.b, best):
         return None
+    if one_clock:
+        offsets = [*offsets, *filter(None, around(of.a, of.b, of.compatible, NO_OFFSET))]
     rivals = [offset for offset in offsets if _is_apart(offset, best) or _pairs_otherwise(of, offset, best)]
     if any(_is_about_as_good(of.a, of.b, of.compatible, rival, best, anchored) for rival in rivals):
         return None
