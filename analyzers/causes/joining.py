@@ -227,7 +227,7 @@ def _communicates(part: RankGraph) -> Mask:
     """Whether edges of a rank are how long communication takes."""
     edges = part.edges
     activity = (edges.source - 2 * len(part.calls)) // 2
-    runs: Mask = (edges.kind == EdgeKind.RUN) & (part.activities.kind[np.maximum(activity, 0)] == Kind.COMM)
+    runs: Mask = (edges.kind == EdgeKind.RUN) & (values_at(part.activities.kind, activity) == Kind.COMM)
     return runs
 
 
