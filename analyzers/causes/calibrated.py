@@ -23,11 +23,10 @@ from analyzers.statistics import median_interval, odd_steps
 
 # A replay answers to hosts where halving all of their time shortens it by more than a twentieth.
 ANSWERS = 0.05
-# The least and the largest common factor of hosts, and those that are tried around a guess.
+# The least and the largest common factor of hosts.
 LEAST_FACTOR, MOST_FACTOR = 0.25, 3.0
-NEARBY = np.array([0.75, 0.9, 0.97, 1.0, 1.03, 1.1, 1.25])
-# Shares of unknown remainders that are tried.
-TRIED = 12
+# So many shares of unknown remainders, and factors, are tried at once.
+TRIED = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,32 +132,26 @@ def _common_factors(
 ) -> list[float]:
     """Return for each variant the factor of all hosts with which the replayed step is the one asked for.
 
-    `paces` are the steps at factors 1 and 1/2. The step is piecewise linear in the factor and convex: what lies between
-    two factors that are near each other is known.
+    `paces` are the steps at factors 1 and 1/2. The step is convex in the factor and piecewise linear, so that the line
+    through these two bounds the factor on one side, and what lies between two factors near each other is known.
     """
-    guesses = [1 - (whole - step_ns) / (2 * max(whole - half, 1.0)) for whole, half in paces]
-    near = [np.clip(guess, LEAST_FACTOR, MOST_FACTOR) * NEARBY for guess in guesses]
-    found = _solved(hosts, variants, near, step_ns)
-    if None in found:
-        widely = _solved(
-            hosts, variants, [np.geomspace(LEAST_FACTOR, MOST_FACTOR, len(NEARBY))] * len(variants), step_ns
-        )
-        near = [(factor or MOST_FACTOR) * NEARBY for factor in widely]
-        found = _solved(hosts, variants, near, step_ns)
-    return [LEAST_FACTOR if factor is None else factor for factor in found]
-
-
-def _solved(
-    hosts: Hosts, variants: Sequence[Variant], factors: Sequence[Float64], step_ns: float
-) -> list[float | None]:
-    """Return for each variant the factor, between those tried, with which the step comes out; None for none."""
+    tried = [np.linspace(*_between(whole, half, step_ns), TRIED) for whole, half in paces]
     asked = [
         replace(of, hosts=of.hosts.times(float(factor)))
-        for of, tried in zip(variants, factors, strict=True)
-        for factor in tried
+        for of, factors in zip(variants, tried, strict=True)
+        for factor in factors
     ]
-    paces = np.maximum.accumulate(np.array(_paces(hosts, asked)).reshape(len(variants), -1), axis=1)
-    return [
-        float(np.interp(step_ns, of, tried)) if of[0] <= step_ns <= of[-1] else None
-        for of, tried in zip(paces, factors, strict=True)
-    ]
+    steps = np.maximum.accumulate(np.array(_paces(hosts, asked)).reshape(len(variants), -1), axis=1)
+    return [float(np.interp(step_ns, of, factors)) for of, factors in zip(steps, tried, strict=True)]
+
+
+def _between(whole_ns: float, half_ns: float, step_ns: float) -> tuple[float, float]:
+    """Return the least and the largest factor with which a step may be the one asked for.
+
+    step   half ....../ whole      a line through both lies above the step between them, and below it elsewhere
+    factor  1/2  ^     1
+    """
+    guess = 1 - (whole_ns - step_ns) / (2 * max(whole_ns - half_ns, 1.0))
+    other = 1.0 if step_ns >= half_ns else LEAST_FACTOR
+    low, high = sorted((float(np.clip(guess, LEAST_FACTOR, MOST_FACTOR)), other))
+    return low, high
