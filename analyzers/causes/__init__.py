@@ -2,7 +2,8 @@
 
 In order: `joining` makes one graph of the ranks' (the room `analyzers.rank.dependencies`), `order` an order of its
 points, `pace` replays its typical steps again and again; `light_times`, `hosts` and `calibrated` bring it to the step
-that people train; `charges` walks back over what binds; `changes`, `likes` and `scenarios` say what a change makes of
+that people train; `critical_path` walks back over what binds, and `charges` says what that
+is; `changes`, `likes` and `scenarios` say what a change makes of
 it. `model` puts them together, `rows` are what a report says.
 
 Decisions: docs/dev/decisions/causes.md

@@ -25,7 +25,7 @@ from analyzers.statistics import median_interval, odd_steps
 ANSWERS = 0.05
 # The least and the largest common factor of hosts, and those that are tried around a guess.
 LEAST_FACTOR, MOST_FACTOR = 0.05, 3.0
-NEARBY = np.array([0.75, 0.88, 0.95, 0.98, 1.0, 1.02, 1.05, 1.12, 1.25])
+NEARBY = np.array([0.75, 0.9, 0.97, 1.0, 1.03, 1.1, 1.25])
 # Shares of unknown remainders that are tried.
 TRIED = 12
 

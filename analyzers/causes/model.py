@@ -11,7 +11,8 @@ import numpy as np
 from analyzers.arrays import Float64
 from analyzers.causes.calibrated import Calibrated, calibrate
 from analyzers.causes.changes import Facts, Lags, facts_of
-from analyzers.causes.charges import Walked, walk
+from analyzers.causes.charges import Walked, charges_of
+from analyzers.causes.critical_path import Replayed, replay
 from analyzers.causes.joining import RunGraph, join
 from analyzers.causes.light_times import without_odd
 from analyzers.causes.pace import course_of
@@ -84,13 +85,19 @@ class Model:
     @cached_property
     def walked(self) -> Walked:
         """Return what the critical path consists of."""
-        return walk(self.calibrated, self.facts)
+        return charges_of(self.calibrated, self.facts, self._replayed)
+
+    @cached_property
+    def _replayed(self) -> Replayed:
+        """Return the replay of all variants as they are."""
+        course = self.calibrated.course
+        return replay(course, self.calibrated.lags[course.edges.edge])
 
     @cached_property
     def gains(self) -> list[Gain]:
         """Return what each scenario that this run can have brings, the largest first."""
         asked = list(scenarios(self.lags, self.walked, self._stages))
-        before = self.lags.step_lengths(self.lags)[:, 0]
+        before = self._replayed.step_lengths
         gains = []
         for first in range(0, len(asked), AT_ONCE):
             some = asked[first : first + AT_ONCE]

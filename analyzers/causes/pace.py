@@ -76,35 +76,31 @@ class Course:
         pace: Float64 = self.step_lengths(lags).mean(axis=0)
         return pace
 
-    def step_lengths(self, lags: Float64) -> Float64:
-        """Return how long each typical step takes (a row each) in each scenario, on the rank that takes longest."""
+    def step_lengths(self, lags: Float64, history: list[Float64] | None = None) -> Float64:
+        """Return how long each typical step takes (a row each) in each scenario, on the rank that takes longest.
+
+        `history` gets all points' times in the first scenario after each visit of a step.
+        """
+        at_marks = []
+        for place, times in self._replay(lags):
+            at_marks.append(times[self.marks[place]] if len(self.marks) else times.max(axis=0, keepdims=True))
+            if history is not None:
+                history.append(times[:, 0].copy())
         if not len(self.marks):
-            ((_, times),) = self.replay(lags)
-            only: Float64 = (times.max(axis=0) - self.begun_ns.min())[None]
+            only: Float64 = at_marks[0] - self.begun_ns.min()
             return only
-        at_marks = np.stack([times[self.marks[visit.place]] for visit, times in self.replay(lags)])
         steps = len(self.steps)
-        lengths = np.diff(at_marks[steps * self.settling :], axis=0)
+        lengths = np.diff(np.stack(at_marks[steps * self.settling :]), axis=0)
         longest = lengths.sum(axis=0).argmax(axis=0)
         of_longest = np.take_along_axis(lengths, longest[None, None, :], axis=1)[:, 0]
         by_step: Float64 = of_longest.reshape(self.settling, steps, -1).mean(axis=0)
         return by_step
 
-    def replay(self, lags: Float64) -> Iterator[tuple[Visit, Float64]]:
-        """Replay the course at lags of its edges, a column for each scenario; yield after each step all times."""
+    def _replay(self, lags: Float64) -> Iterator[tuple[int, Float64]]:
+        """Replay the course; yield after each visit of a step its place, and all times."""
         visits = 2 * self.settling * len(self.steps) + 1 if len(self.marks) else 1
         places = [number % len(self.steps) for number in range(visits)]
-        replayed = self.contracted.replay(self.begun_ns, lags, places)
-        for number, (place, times) in enumerate(zip(places, replayed, strict=True)):
-            yield Visit(number, place), times
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One step of the course while it is replayed: how many came before, and its place among the typical steps."""
-
-    number: int
-    place: int
+        return zip(places, self.contracted.replay(self.begun_ns, lags, places), strict=True)
 
 
 def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:

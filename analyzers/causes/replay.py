@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -119,16 +118,6 @@ class Contracted:
             for batch in self.batches[step]:
                 batch.advance(times, chains, (4 + 2 * most_dropped) * reach)
             yield times
-
-    @cached_property
-    def into(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the sources and chains of each point."""
-        into: dict[int, list[tuple[int, int]]] = {}
-        for chain, (source, target) in enumerate(
-            zip(self.chains.source.tolist(), self.chains.target.tolist(), strict=True)
-        ):
-            into.setdefault(target, []).append((source, chain))
-        return into
 
 
 def contract(size: int, edges: Edged, kept: Mask, time_ns: Int64, track: Int64) -> Contracted:
