@@ -5,11 +5,13 @@ A replay in plain Python, over edges that are not contracted, judges the one in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +29,24 @@ from tests.support.samples import RUNS, SAMPLES, params
 ALL = params(RUNS)
 SICK, FOUR = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet18-ddp4"
 SMALL = SAMPLES / "every-collective4"
+WITHOUT_COLLECTIVES = pytest.mark.xfail(strict=True, raises=IndexError, reason="names groups where there are none")
+LATE_SOURCE = pytest.mark.xfail(
+    strict=True, reason="of a step alone, what is before the path's own source is not walked"
+)
+ALONE = ("resnet18-ddp1", "resnet18-single", "alexnet", "amd-mi250", "cpu-only", "event-sync", "kineto-torch18")
+FAILING = dict.fromkeys((*ALONE, "triton", "two-of-128-ranks"), WITHOUT_COLLECTIVES)
+
+
+def charged(failing: Mapping[str, pytest.MarkDecorator]) -> list[ParameterSet]:
+    """All runs, with what their charges fail on today."""
+    return [
+        pytest.param(
+            *each.values, id=each.id, marks=[*each.marks, failing[path.name]] if path.name in failing else each.marks
+        )
+        for each, path in zip(ALL, RUNS, strict=True)
+    ]
+
+
 # What floats of a replay are off by, ns: times of a second have 1e-7, where edges are dropped a thousand times that.
 ROUNDING_NS, DROPPED_ROUNDING_NS = 1e-4, 0.02
 # Two rounds let a replay settle, not altogether: of a step, what a pace may then be off by.
@@ -58,7 +78,7 @@ def test_recorded_lags_give_every_recorded_time(path: Path) -> None:
 # Sums
 
 
-@pytest.mark.parametrize("path", ALL)
+@pytest.mark.parametrize("path", charged(FAILING | {"lightllm-decode8": LATE_SOURCE}))
 def test_charges_add_up(path: Path) -> None:
     model = model_at(path)
     rows = charge_rows(model, causal.analyzed(path).in_full)
@@ -73,7 +93,7 @@ def test_charges_add_up(path: Path) -> None:
     assert min(summary.by_rank.values()) >= 0
 
 
-@pytest.mark.parametrize("path", ALL)
+@pytest.mark.parametrize("path", charged(FAILING))
 def test_what_is_nobodys_has_no_rank_and_transfers_alone_have_a_group(path: Path) -> None:
     rows = charge_rows(model_at(path), causal.analyzed(path).in_full)
     nobodys = (Charge.TRANSFER.label, Charge.UNRESOLVED.label)
@@ -244,11 +264,11 @@ def circles(draw: st.DrawFn) -> tuple[int, CourseEdges, Int64, Float64]:
             before = (step - 1) % steps if earlier else step
             rows.append((before * each + source, step * each + target, earlier, step))
     rows = sorted(set(rows)) or [(0, 0, True, 0)]
-    source, target, earlier, step = (np.array(column) for column in zip(*rows, strict=True))
+    columns = np.array(rows, dtype=np.int64)
     lag = st.integers(-50, 10_000) | st.floats(0, 1e6) | st.just(DROPPED)
     lags = draw(st.lists(lag, min_size=len(rows), max_size=len(rows)))
     tracks = draw(st.lists(st.integers(-1, 3), min_size=size, max_size=size))
-    edges = CourseEdges(np.arange(len(rows)), source, target, earlier.astype(bool), step)
+    edges = CourseEdges(np.arange(len(rows)), columns[:, 0], columns[:, 1], columns[:, 2] > 0, columns[:, 3])
     return size, edges, np.array(tracks), np.array(lags, dtype=np.float64)
 
 

@@ -70,7 +70,8 @@ def unexplained(points: Points, edges: Edges) -> Int64:
     latest = np.full(len(points), np.iinfo(np.int64).min)
     np.maximum.at(latest, edges.target, points.time_ns[edges.source] + edges.lag_ns)
     bound = np.unique(edges.target)
-    return points.time_ns[bound] - latest[bound]
+    behind: Int64 = points.time_ns[bound] - latest[bound]
+    return behind
 
 
 # A replay in plain Python
@@ -133,15 +134,16 @@ def plain_replay(course: Course) -> PlainReplay:
 
 
 def visits_of(course: Course) -> list[int]:
-    """The steps that a course visits, by their place among the typical ones."""
-    lags = np.zeros((len(course.edges), 1))
-    return [visit.place for visit, _ in course.replay(lags)]
+    """The steps that a course visits, by their place among the typical ones: whole rounds, and the first again."""
+    steps = len(course.steps)
+    return [number % steps for number in range(2 * course.settling * steps + 1)] if len(course.marks) else [0]
 
 
 def all_times(course: Course, lags: Float64) -> Float64:
     """Times of the course's points that are not contracted, after each visit: by visit, point and scenario."""
     kept = np.unique(course.contracted.chains.target)
-    return np.stack([times[kept].copy() for _, times in course.replay(lags)])
+    replayed = course.contracted.replay(course.begun_ns, lags, visits_of(course))
+    return np.stack([times[kept] for times in replayed])
 
 
 def lags_of(model: Model) -> Float64:
