@@ -65,6 +65,13 @@ def least_ns(gain: Gain) -> float:
     return gain.interval_ns[0] - OWN_ERROR * gain.step_ns
 
 
+def stragglers(model: Model) -> list[str]:
+    """The ranks and stages whose gain is above a twentieth of the step, and more than the replay's own error."""
+    twentieth = model.walked.step_ns / 20
+    gains = [gain for gain in of_places(model.gains) if gain.gain_ns > twentieth and least_ns(gain) > 0]
+    return [gain.scenario.at for gain in gains]
+
+
 def unexplained(points: Points, edges: Edges) -> Int64:
     """How long each point with edges lies behind the latest of them: 0 for all where lags give recorded times."""
     latest = np.full(len(points), np.iinfo(np.int64).min)
