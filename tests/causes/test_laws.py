@@ -5,7 +5,7 @@ A replay in plain Python, over edges that are not contracted, judges the one in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from analyzers.arrays import Float64, Int64
 from analyzers.causes.charges import Charge
-from analyzers.causes.model import Model
+from analyzers.causes.model import Gain, Model
 from analyzers.causes.pace import Course, CourseEdges
 from analyzers.causes.replay import DROPPED, Edged, contract
 from analyzers.causes.rows import charge_rows, charges_summary
 from analyzers.errors import AnalysisError
+from analyzers.reporting.analyses import Analyses
 from tests.support import causal, relabelled, tiers
 from tests.support.causal import PlainReplay
 from tests.support.samples import RUNS, SAMPLES, params
@@ -177,49 +178,67 @@ def test_dropping_dependencies_makes_nothing_later(seed: int, share: float, path
     assert (times[:, :, 1] <= times[:, :, 0] + DROPPED_ROUNDING_NS).all()
 
 
+@pytest.mark.parametrize("path", ALL)
+def test_a_gain_is_what_the_step_is_shorter_and_within_its_interval(path: Path) -> None:
+    model = model_at(path)
+    before_ns = float(model.lags.paces(model.lags)[0, 0])
+    for gain in model.gains:
+        assert gain.step_ns + gain.gain_ns == pytest.approx(before_ns, abs=1)
+        assert gain.interval_ns[0] - 1 <= gain.gain_ns <= gain.interval_ns[1] + 1
+        assert gain.gain_ns <= before_ns
+
+
 # Ranks and clocks
 
 
-ORDERS = [
-    pytest.param(
-        SICK,
-        (1, 0),
-        marks=pytest.mark.xfail(
-            strict=True, reason="of ranks that take equally long the walk ends at the first number"
-        ),
-    ),
-    (FOUR, (2, 0, 3, 1)),
-]
+ORDERS = {SICK: (1, 0), FOUR: (2, 0, 3, 1)}
+TIED = pytest.mark.xfail(
+    strict=True, reason="of ranks that take equally long it is the first by number that is followed"
+)
 
 
-@pytest.mark.parametrize(("path", "order"), ORDERS)
-def test_relabelled_ranks_have_relabelled_charges(path: Path, order: tuple[int, ...], tmp_path: Path) -> None:
-    number = dict(enumerate(order))
-    before = causal.analyzed(path)
-    after = causal.analyzed(relabelled.relabelled(path, tmp_path, number))
-    charges = [
-        {
-            (row.rank if row.rank is None else of[row.rank], row.group, row.cause, row.phase, row.at, row.ns)
-            for row in rows
-        }
-        for of, rows in ((number, before.charge_rows), ({rank: rank for rank in order}, after.charge_rows))
-    ]
-    assert charges[0] == charges[1]
+@pytest.fixture(scope="module")
+def renumbered(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Analyses]:
+    """The analyses of a run whose ranks have other numbers."""
+
+    @cache
+    def analyzed(path: Path) -> Analyses:
+        folder = tmp_path_factory.mktemp("renumbered")
+        return causal.analyzed(relabelled.relabelled(path, folder, dict(enumerate(ORDERS[path]))))
+
+    return analyzed
 
 
-@pytest.mark.parametrize(("path", "order"), [(SICK, (1, 0)), (FOUR, (2, 0, 3, 1))])
-def test_relabelled_ranks_have_relabelled_shares_and_gains(path: Path, order: tuple[int, ...], tmp_path: Path) -> None:
-    number = dict(enumerate(order))
-    before, after = causal.model_of(path), causal.model_of(relabelled.relabelled(path, tmp_path, number))
-    assert after.walked.by_rank[list(order)] == pytest.approx(before.walked.by_rank)
+def place_after(gain: Gain, order: Sequence[int]) -> str:
+    """Where a scenario is, by the ranks' other numbers."""
+    words = gain.scenario.at.split()
+    return f"rank {order[int(words[1][:-1])]}: {words[2]}" if words[0] == "rank" else gain.scenario.at
+
+
+@pytest.mark.parametrize("path", [pytest.param(SICK, marks=TIED), FOUR], ids=lambda path: path.name)
+def test_relabelled_ranks_have_relabelled_charges(path: Path, renumbered: Callable[[Path], Analyses]) -> None:
+    before, after = (
+        {(row.rank, row.group, row.cause, row.phase, row.at, row.ns) for row in rows}
+        for rows in (causal.analyzed(path).charge_rows, renumbered(path).charge_rows)
+    )
+    assert {(None if rank is None else ORDERS[path][rank], *of) for rank, *of in before} == after
+
+
+@pytest.mark.parametrize("path", [pytest.param(SICK, marks=TIED), FOUR], ids=lambda path: path.name)
+def test_relabelled_ranks_have_relabelled_intervals(path: Path, renumbered: Callable[[Path], Analyses]) -> None:
+    after = {gain.scenario.at: gain.interval_ns for gain in causal.of_analyses(renumbered(path)).gains}
+    for gain in causal.model_of(path).gains:
+        assert after[place_after(gain, ORDERS[path])] == pytest.approx(gain.interval_ns, abs=1)
+
+
+@pytest.mark.parametrize("path", [SICK, FOUR], ids=lambda path: path.name)
+def test_relabelled_ranks_have_relabelled_shares_and_gains(path: Path, renumbered: Callable[[Path], Analyses]) -> None:
+    before, after = causal.model_of(path), causal.of_analyses(renumbered(path))
+    assert after.walked.by_rank[list(ORDERS[path])] == pytest.approx(before.walked.by_rank)
     assert after.walked.step_ns == pytest.approx(before.walked.step_ns)
     gains = {gain.scenario.at: gain.gain_ns for gain in after.gains}
     for gain in before.gains:
-        at = gain.scenario.at
-        if gain.scenario.kind == "straggler":
-            rank, what = int(at.split()[1][:-1]), at.split()[2]
-            at = f"rank {number[rank]}: {what}"
-        assert gains[at] == pytest.approx(gain.gain_ns, abs=1)
+        assert gains[place_after(gain, ORDERS[path])] == pytest.approx(gain.gain_ns, abs=1)
 
 
 @pytest.mark.parametrize("path", [SICK, pytest.param(FOUR, marks=pytest.mark.slow)], ids=lambda path: path.name)
