@@ -1,14 +1,15 @@
 """One graph of all ranks: critical path, charges, gains.
 
 In order: `joining` makes one graph of the ranks' (the room `analyzers.rank.dependencies`), `order` an order of its
-points, `pace` replays its typical steps again and again; `light_times`, `hosts` and `calibrated` bring it to the step
-that people train; `critical_path` walks back over what binds, and `charges` says what that
-is; `changes`, `likes` and `scenarios` say what a change makes of
-it. `model` puts them together, `rows` are what a report says.
+points, `pace` and `replay` let its typical steps go again and again; `light_times`, `hosts` and `calibrated` bring it
+to the step that people train; `critical_path` walks back over what binds, and `charges` says what that is; `changes`,
+`likes` and `scenarios` say what a change makes of it. `model` puts them together, `rows` are what a report says, `lane`
+is the path of a recorded step to draw.
 
 Decisions: docs/dev/decisions/causes.md
 """
 
 from analyzers.causes.charges import Charge
+from analyzers.causes.lane import PathLane, RecordedPaths
 from analyzers.causes.model import Gain, Model, has_model
 from analyzers.causes.rows import ChargeRow, ChargesSummary, charge_rows, charges_summary

@@ -38,6 +38,10 @@ class Variant:
     hosts: Shares
 
 
+# The variants in which all of the unknown remainders are released, and kept.
+RELEASED, KEPT = 1, 2
+
+
 @dataclass(frozen=True, eq=False)
 class Calibrated:
     """A course at the step that people train. The first variant is the likeliest.

@@ -123,12 +123,7 @@ def _charged(calibrated: Calibrated, facts: Facts, path: Path) -> Charges:
     rank = graph.edge_rank[edge]
     instance = graph.instance[edge]
     kind = graph.edges.kind[edge].astype(np.int64)
-    cause = np.full(max(EdgeKind) + 1, Charge.UNKNOWN)
-    cause[list(_OF_EDGE)] = list(_OF_EDGE.values())
-    charged = cause[kind]
-    runs = kind == EdgeKind.RUN
-    charged[runs] = _run_cause(facts, edge[runs])
-    charged[graph.unresolved[edge]] = Charge.UNRESOLVED
+    charged = causes_of_edges(facts, edge)
     rank = np.where((charged == Charge.TRANSFER) | (charged == Charge.UNRESOLVED), UNKNOWN, rank)
     phase, place = facts.phase[edge], facts.place[edge]
     kept = calibrated.variants[0].kept
@@ -142,11 +137,26 @@ def _charged(calibrated: Calibrated, facts: Facts, path: Path) -> Charges:
     return Charges.joined([known.take(~stretches), nothing_known.take(~stretches), hosts])
 
 
-def _run_cause(facts: Facts, edge: Int64) -> Int64:
-    cause = np.full(max(Kind) + 1, Charge.UNKNOWN)
-    cause[list(_OF_KIND)] = list(_OF_KIND.values())
-    packing = values_at(facts.of_activities("packing"), facts.activity[edge], 0) > 0
-    return np.where(packing, Charge.PACKING, cause[facts.kind[edge]])
+def causes_of_edges(facts: Facts, edges: Int64) -> Int64:
+    """Return what each edge is charged for; of a host's stretches, which have several causes, UNKNOWN."""
+    graph = facts.graph
+    kind = graph.edges.kind[edges].astype(np.int64)
+    of_edge, of_kind = (np.full(max(of) + 1, Charge.UNKNOWN, dtype=np.int64) for of in (EdgeKind, Kind))
+    of_edge[list(_OF_EDGE)] = list(_OF_EDGE.values())
+    of_kind[list(_OF_KIND)] = list(_OF_KIND.values())
+    packs = values_at(facts.of_activities("packing"), facts.activity[edges], 0) > 0
+    runs = np.where(packs, Charge.PACKING, of_kind[facts.kind[edges]])
+    cause: Int64 = np.where(kind == EdgeKind.RUN, runs, of_edge[kind])
+    return np.where(graph.unresolved[edges], Charge.UNRESOLVED, cause)
+
+
+def causes_of_states(facts: Facts) -> Int64:
+    """Return by `Cause` what a host's stretch is charged for: on a CPU run operators compute."""
+    cause = np.full(max(Cause) + 1, Charge.UNKNOWN, dtype=np.int64)
+    cause[list(_OF_HOST)] = list(_OF_HOST.values())
+    if any(part.on_host for part in facts.graph.parts):
+        cause[Cause.OPERATOR] = Charge.COMPUTE
+    return cause
 
 
 def _by_state(facts: Facts, edge: Int64, whole: Charges) -> Charges:
@@ -161,13 +171,9 @@ def _by_state(facts: Facts, edge: Int64, whole: Charges) -> Charges:
     base = before[np.searchsorted(of, of)]
     scale = whole.ns[of] / np.maximum(np.bincount(of, stretches.ns[piece], len(edge))[of], 1)
     ns = np.rint((done - base) * scale).astype(np.int64) - np.rint((before - base) * scale).astype(np.int64)
-    cause = np.full(max(Cause) + 1, Charge.UNKNOWN)
-    cause[list(_OF_HOST)] = list(_OF_HOST.values())
-    if facts.graph.parts[0].on_host:
-        cause[Cause.OPERATOR] = Charge.COMPUTE
     in_pieces = replace(
         whole.take(of),
-        cause=cause[stretches.cause[piece]],
+        cause=causes_of_states(facts)[stretches.cause[piece]],
         phase=stretches.phase[piece],
         place=stretches.place[piece],
         ns=ns,

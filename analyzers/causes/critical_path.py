@@ -1,4 +1,4 @@
-"""The critical path: the walk back over what binds, and who was about as late.
+"""The critical path: the walk back over what binds.
 
 rank 0   |host|launch|kernels######|........waits|M=transfer=|        from the end back, over to the last member where
 rank 1   |host|..late...|launch|kernels##########|M=transfer=|        a member waited: M is bound by rank 1
@@ -114,9 +114,10 @@ def _expand(replayed: Replayed, lags: Float64, walked: list[tuple[int, float]]) 
     edges = order[np.repeat(first[chains], counts) + within]
     total = np.cumsum(lags[edges])
     base = np.repeat((total - lags[edges])[begins_at], counts)
-    until_ns = np.repeat(ends, counts) - (total - lags[edges] - base)
-    since_ns = until_ns - lags[edges]
-    return Path(edges, np.maximum(since_ns, replayed.begin_ns), np.maximum(until_ns, replayed.begin_ns))
+    since_ns = np.repeat(ends, counts) - (total - base)
+    # Edges may run back in time, by the clocks' error: the path itself never does.
+    since_ns = np.maximum(np.minimum.accumulate(since_ns), replayed.begin_ns)
+    return Path(edges, since_ns, np.r_[replayed.end_ns, since_ns[:-1]][: len(since_ns)])
 
 
 def shares_by_rank(replayed: Replayed, lags: Float64) -> Float64:

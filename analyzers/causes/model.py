@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from analyzers.arrays import Float64
-from analyzers.causes.calibrated import Calibrated, calibrate
+from analyzers.causes.calibrated import KEPT, Calibrated, calibrate
 from analyzers.causes.changes import Facts, Lags, facts_of
 from analyzers.causes.charges import Walked, charges_of
 from analyzers.causes.critical_path import Replayed, replay
@@ -27,18 +27,24 @@ from analyzers.statistics import Limits
 # From so many steps on the gain is known by its mean over them, else by their range.
 ENOUGH_STEPS = 6
 NORMAL = 1.959964
+# With unknown remainders kept as recorded a gain has at least this share left.
+RELIABLE = 0.75
 # So many scenarios are replayed at once: more take more memory, and no less time.
 AT_ONCE = 12
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What a scenario brings: the step with it, what that is less, ns, and what the latter lies between."""
+    """What a scenario brings: the step with it, what that is less, ns, and what the latter lies between.
+
+    It is not `reliable` where most of it comes of remainders that no dependency explains.
+    """
 
     scenario: Scenario
     step_ns: float
     gain_ns: float
     interval_ns: Limits
+    reliable: bool
 
 
 class Model:
@@ -116,7 +122,8 @@ def _gain(scenario: Scenario, before_ns: Float64, after_ns: Float64) -> Gain:
     else:
         steps = (by_step.min(), by_step.max())
     low, high = min(by_variant.min(), steps[0]), max(by_variant.max(), steps[1])
-    return Gain(scenario, float(after_ns[:, 0].mean()), float(by_variant[0]), (float(low), float(high)))
+    reliable = bool(by_variant[KEPT] >= RELIABLE * by_variant[0])
+    return Gain(scenario, float(after_ns[:, 0].mean()), float(by_variant[0]), (float(low), float(high)), reliable)
 
 
 def has_model(run: RunSummary) -> bool:

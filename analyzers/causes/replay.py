@@ -1,4 +1,4 @@
-"""Replay of a graph's points at changed lags, all scenarios side by side.
+"""Replay a graph at changed lags, all scenarios side by side.
 
 track      a --- b --- c --- d --- e        a batch: points of tracks between two waits for others
                  ^           ^

@@ -80,10 +80,12 @@ def charge_rows(model: Model, exchanged: Exchange) -> list[ChargeRow]:
 def _group_names(instance: Int64, exchanged: Exchange) -> list[str | None]:
     """Return the name of each collective's group, as the report's groups have it; None for what is no collective."""
     matching = exchanged.matching
+    if not len(matching.instances):
+        return [None] * len(instance)
     lines = lines_of(matching.table)
     names = line_names(lines.known)
     known = np.maximum(instance, 0)
-    of_row = lines.of_row[matching.instances.members[matching.instances.first[known]]] if len(known) else known
+    of_row = lines.of_row[matching.instances.members[matching.instances.first[known]]]
     return [
         None if number < 0 else names[lines.known[line]] if line >= 0 else "unknown"
         for number, line in zip(instance.tolist(), of_row.tolist(), strict=True)

@@ -9,7 +9,15 @@ Decisions: docs/dev/decisions/reporting.md
 """
 
 from analyzers.reporting.build import report
-from analyzers.reporting.device_lanes import CollectiveLane, KernelLane, Lanes, LayerLane, drawn_ranks, lanes
+from analyzers.reporting.device_lanes import (
+    CollectiveLane,
+    KernelLane,
+    Lanes,
+    LayerLane,
+    drawn_ranks,
+    lanes,
+    path_lanes,
+)
 from analyzers.reporting.document import (
     REPORT_SCHEMA,
     ControlFigures,
@@ -26,6 +34,7 @@ from analyzers.reporting.document import (
 from analyzers.reporting.frames import (
     FRAMES,
     buckets_frame,
+    charges_frame,
     collectives_frame,
     groups_frame,
     kernels_frame,

@@ -25,12 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import Int64, labels, values_at
+from analyzers.causes import PathLane, RecordedPaths
 from analyzers.collectives import Exchange, Lines, exchange, lines_of
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
 from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSummary, device_label
 from analyzers.ranks import MANY, RankIndex, RankNumber
+from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import Report
 from analyzers.reporting.step_timeline import LaneName, lanes_of
 from analyzers.run import hosts
@@ -229,6 +231,22 @@ def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
         for index, _, measured in run.numbered()
         for device, track in (measured.tracks or {}).items()
     )
+
+
+def path_lanes(run: RunSummary, report: Report) -> dict[int, PathLane]:
+    """Return the critical path of each recorded step, by its number: the lane of all ranks together.
+
+    Empty for a run that was summarized without `causes=True`, or that does not tell what waited for what. Raises
+    AnalysisError where `report` is of another run.
+    """
+    analyses = Analyses(run, None)
+    if report.run.origin_ns != str(analyses.exchanged.origin_ns):
+        raise AnalysisError(f"{run.name}: the report is of another run, or of another window of it")
+    if analyses.causes is None:
+        return {}
+    paths = RecordedPaths(analyses.causes, analyses.in_full, analyses.exchanged)
+    steps = np.unique(analyses.rows.step).tolist()
+    return {step: lane for step in steps if (lane := paths.lane(step)) is not None}
 
 
 def _of_device(sources: _Sources, index: RankIndex, device: int, track: DeviceTrack) -> Lanes:

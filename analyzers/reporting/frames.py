@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from analyzers.causes import ChargeRow
 from analyzers.collectives import CollectiveRow, GroupWindow
 from analyzers.layers import BucketRow, LayerRow, ShardedCollective
 from analyzers.reporting.document import Report, Window
@@ -58,6 +59,11 @@ def operators_frame(document: Report) -> pd.DataFrame:
     return _frame(document.operators, KernelRow, {}, ())
 
 
+def charges_frame(document: Report) -> pd.DataFrame:
+    """Return what the critical path of the typical steps consists of, a row for each rank or group, cause and place."""
+    return _frame(document.charges, ChargeRow, {}, ())
+
+
 def _spaced(values: list[int]) -> str:
     return " ".join(map(str, values))
 
@@ -102,4 +108,5 @@ FRAMES: Mapping[str, Callable[[Report], pd.DataFrame]] = {
     "sharded": sharded_frame,
     "kernels": kernels_frame,
     "operators": operators_frame,
+    "charges": charges_frame,
 }

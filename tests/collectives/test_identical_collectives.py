@@ -185,15 +185,39 @@ def dense(random: Random) -> World:
     )
 
 
-@pytest.mark.parametrize("with_calls", [True, False])
-def test_members_that_lost_kernels_elsewhere_pair_no_equal_counts_of_what_one_step_holds(tmp_path, with_calls):
-    """Of broadcasts both may have lost as many, each another: order alone tells nothing."""
-    random = Random(34)
-    made = build(replace(dense(random), seed=34))
+BOTH_LOST = "both ranks lost as many of a broadcast's kernels, each another: order alone tells nothing"
+LAUNCHED = "both lost one kernel of a step within its last millisecond, whose launches are recorded"
+
+
+@pytest.mark.parametrize(
+    ("seed", "with_calls"),
+    [
+        pytest.param(34, True, id=BOTH_LOST),
+        pytest.param(34, False, id=f"{BOTH_LOST}, launched"),
+        pytest.param(403, False, id=LAUNCHED),
+        pytest.param(1899, False, id=f"{LAUNCHED}, late rank"),
+    ],
+)
+def test_members_that_lost_kernels_pair_no_equal_counts_of_what_one_step_holds(tmp_path, seed, with_calls):
+    random = Random(seed)
+    made = build(replace(dense(random), seed=seed))
     documents = [
         damage.drop_kernels(each, random.uniform(0, 0.05), random, with_calls=with_calls) for each in made.documents
     ]
     assert not verdict_of(tmp_path, made, documents).wrong
+
+
+@pytest.mark.parametrize(
+    ("steps", "late_us", "elements", "seed"),
+    [(4, 50, 1 << 14, 46), (4, 50, 1 << 14, 59), (5, 0, 1 << 18, 15), (5, 0, 1 << 18, 58), (5, 0, 1 << 18, 64)],
+)
+def test_one_clock_whose_ends_are_as_noisy_as_the_next_is_far_pairs_no_neighbours(
+    tmp_path, steps, late_us, elements, seed
+):
+    """Nothing is lost and nothing numbers steps: clocks apart by one collective explain as much as none."""
+    noisy = {"noise_us": 90, "link_gbps": 25.0, "metadata": False, "hosts": ("h", "h")}
+    made = build(known_skew(late_us, elements, steps=steps, seed=seed, **noisy))
+    assert not verdict_of(tmp_path, made, made.documents).wrong
 
 
 @pytest.mark.parametrize("seed", range(1, 6))

@@ -17,9 +17,9 @@ from tracer.views.sections import first_screen_text
 # What is a row for each rank, step, collective, layer or kernel, and nothing of the screen.
 ROWS = {
     *("windows", "collectives", "unmatched", "buckets", "layers", "kernels", "operators", "timeline", "idle"),
-    *("groups", "pipeline", "regions"),
+    *("groups", "pipeline", "regions", "charges"),
 }
-TABLES = {"windows", "copies", "buckets", "layers", "layout", "groups"}
+TABLES = {"windows", "copies", "buckets", "layers", "layout", "groups", "charges"}
 
 
 class Drawn(LazyStruct, frozen=True):

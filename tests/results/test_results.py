@@ -37,7 +37,8 @@ def comparison(report):
 
 
 def test_a_report_has_what_analyzers_say(report):
-    document = analyzers.report(analyzers.summarize(RUN))
+    document = analyzers.report(analyzers.summarize(RUN, causes=True))
+    assert document.charges
     assert report.document == document
     assert report.headline == document.summary.headline
     assert report.verdict == document.summary.verdict
@@ -47,7 +48,7 @@ def test_a_report_has_what_analyzers_say(report):
 
 
 @pytest.mark.parametrize(
-    "name", ["windows", "collectives", "groups", "buckets", "layers", "sharded", "kernels", "operators"]
+    "name", ["windows", "collectives", "groups", "buckets", "layers", "sharded", "kernels", "operators", "charges"]
 )
 def test_frames_are_analyzers_own(report, name):
     frame = getattr(report, name)()

@@ -13,12 +13,16 @@ from tracer.cli import main
 from tracer.reading import read_run
 
 
-def remember_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have commands take summaries of samples from those that this process has made; other runs are read."""
+def remember_samples(monkeypatch: pytest.MonkeyPatch, charges: bool = False) -> None:
+    """Have commands take summaries of samples from those that this process has made; other runs are read.
+
+    With `charges` those that need what charges need read it, too; else they go without.
+    """
 
     def remembered(path: Any, **how: Any) -> RunSummary:
         (one, *others) = [Path(each).resolve() for each in (path if isinstance(path, list) else [path])]
-        known = not others and one.parent == SAMPLES and one.is_dir() and how.get("steps") is None
+        is_bare = not (charges and how.get("causes"))
+        known = is_bare and not others and one.parent == SAMPLES and one.is_dir() and how.get("steps") is None
         return summary_of(one) if known else read_run(path, **how)
 
     monkeypatch.setattr("tracer.reading.read_run", remembered)

@@ -111,3 +111,9 @@ def reported(path: Path) -> Report:
     """The report of a run, made likewise."""
     summary = summarized(path)
     return once.pickled(f"report of {path}", lambda: report(summary))
+
+
+@cache
+def charged(path: Path) -> Report:
+    """The report of a run that was read with what charges need."""
+    return once.pickled(f"charged report of {path}", lambda: report(summarize(path, causes=True)))

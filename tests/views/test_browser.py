@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from analyzers.reporting.device_lanes import lanes
+from analyzers.rank.summary import summarize
+from analyzers.reporting.build import report
+from analyzers.reporting.device_lanes import lanes, path_lanes
 from analyzers.reporting.document import from_json
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.samples import SAMPLES, reported, summarized
@@ -97,6 +99,37 @@ def test_each_process_group_has_a_lane_by_its_name(opened):
     assert len({group for group, _ in marks}) == len(found[0])
     events = json.loads(tab.evaluate("chromeTrace()"))["traceEvents"]
     assert "mesh_row" in {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+
+
+def test_the_critical_path_has_a_lane_over_all_ranks(opened):
+    run = summarize(RUN, lanes=True, schedules=True, causes=True)
+    of_run = report(run)
+    found = path_lanes(run, of_run)[STEP]
+    tab = opened(report_html(of_run, lanes(run, of_run), paths={STEP: path_lanes(run, of_run)[STEP]}))
+    canvas = at_timeline(tab)
+    path = "timeline.step.path"
+    assert tab.evaluate(f"{path}.segments.length") == len(found)
+    assert sorted(tab.evaluate(f"[...{path}.runs.keys()]")) == sorted(set(found.rank.tolist()))
+    transfer = tab.evaluate(f"{path}.segments.findIndex((each) => each.rank < 0)")
+    tab.evaluate(f"window.it = {path}.segments[{transfer}]; show(it.start - 20000, it.end + 20000)")
+    x, y = tab.evaluate("[xOf((it.start + it.end) / 2), (timeline.path.y + timeline.path.bottom) / 2]")
+    tab.mouse.move(canvas["x"] + x, canvas["y"] + y)
+    said = tab.inner_text("#tip").splitlines()
+    assert said[:2] == ["critical path, group DDP", "transfer: bytes are on their way, and all who take part have come"]
+    tab.mouse.click(canvas["x"] + x, canvas["y"] + y)
+    assert tab.evaluate("timeline.chosen") is None
+    tab.evaluate("fit()")
+    tab.mouse.move(canvas["x"] + 600, canvas["y"] + y)
+    assert tab.inner_text("#tip").startswith("critical path, rank ")
+    assert "a line above: on the critical path" in tab.inner_text("#marks")
+    events = json.loads(tab.evaluate("chromeTrace()"))["traceEvents"]
+    own = [event for event in events if event["ph"] == "X" and event["pid"] == len(of_run.run.ranks)]
+    assert len(own) == len(found)
+    # The other step has none.
+    tab.select_option("#step", "5")
+    until(tab, "timeline.step.step === 5")
+    assert tab.evaluate("timeline.path") is None
+    tab.mouse.move(canvas["x"] + 600, canvas["y"] + y)
 
 
 def brightness(tab: Any) -> float:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from analyzers.causes import Charge, PathLane
 from analyzers.collectives import CollectiveRow
 from analyzers.collectives.rows import MemberRow
 from analyzers.intervals import union_of
@@ -21,7 +22,7 @@ from analyzers.reporting.document import MarkedRank, Window, from_json
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.pages import Page
-from tests.support.samples import REPORTED, SAMPLES, reported, summarized
+from tests.support.samples import REPORTED, SAMPLES, charged, reported, summarized
 from tests.support.saved import saved
 from tracer.cli import main
 from tracer.views.document import Place, Table
@@ -89,6 +90,22 @@ def test_every_sample_has_a_page_with_every_part(name):
 @pytest.mark.parametrize("name", RUNS)
 def test_the_report_is_inside_the_page_whole(name):
     assert from_json(read(name).data("report")) == saved(reported(SAMPLES / name))
+
+
+def test_a_page_has_the_critical_path_of_a_run_that_has_a_model():
+    found = charged(SAMPLES / "resnet18-ddp2-pageable")
+    page = Page(report_html(found))
+    assert page.open == []
+    assert page.sections[-3:] == ["causes", "about", "notes"]
+    charges = found.summary.charges
+    shown = page.rows["causes"][1:]
+    causes = [cause.replace("_", " ") for cause in charges.by_cause]
+    assert [row[0] for row in shown[: len(causes)]] == causes
+    assert shown[0][1] == milliseconds(charges.by_cause["compute"] / charges.steps)
+    largest = found.charges[0]
+    assert [milliseconds(largest.ns / charges.steps), f"rank {largest.rank}"] in [[row[0], row[2]] for row in shown]
+    assert "66 % of it is compute and 27 % copies." in "".join(page.words)
+    assert from_json(page.data("report")).charges == found.charges
 
 
 def test_tables_show_the_reports_figures():
@@ -308,6 +325,36 @@ def test_collectives_of_a_step_are_the_reports():
                 row.kind,
             )
             assert wait == (-1 if member.wait_ns is None else member.wait_ns)
+
+
+def test_the_critical_path_is_encoded_with_its_gaps_and_clipped_to_the_step():
+    found = reported(RESNET50)
+    begin = min(row.start_ns for row in found.windows if row.step == 5)
+    end = max(row.start_ns + row.span_ns for row in found.windows if row.step == 5)
+    at = np.array([begin - 50, begin + 10, begin + 90, end - 30])
+    path = PathLane(
+        rank=np.array([0, 0, -1, 3]),
+        start_ns=at,
+        end_ns=np.array([begin + 10, begin + 60, begin + 100, end + 40]),
+        cause=np.array([Charge.COMPUTE, Charge.PYTHON, Charge.TRANSFER, Charge.GC], dtype=np.int64),
+        group=np.array([-1, -1, 0, -1]),
+        groups=("mesh_dp",),
+    )
+    made = strips(found, drawn(), paths={5: path})
+    names, shown = msgspec.json.decode(made.names), msgspec.json.decode(made.steps[5])
+    place = names["names"].index("mesh_dp")
+    gap = [-1, -1, -1]
+    assert shown["path"] == [
+        [10, Charge.COMPUTE, 0, -1],
+        [50, Charge.PYTHON, 0, -1],
+        [30, *gap],
+        [10, Charge.TRANSFER, -1, place],
+        [end - begin - 130, *gap],
+        [30, Charge.GC, 3, -1],
+    ]
+    assert msgspec.json.decode(made.steps[4])["path"] is None
+    assert [charge[0] for charge in names["charges"]] == [charge.label for charge in Charge]
+    assert {charge[2] for charge in names["charges"]} <= set(STATES)
 
 
 def test_what_is_too_much_is_left_out_whole_and_said():

@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         choices=get_args(By),
         help="look closer: medians per rank, every step, every collective, process groups, DDP's buckets, the model's "
-        "layers, layers with experts or spread attention, kernels and operators, or a pipeline's stages",
+        "layers, layers with experts or spread attention, kernels and operators, a pipeline's stages, the critical "
+        "path by cause, or its largest charges",
     )
     view.add_argument("--notes", action="store_true", help="every warning and note, with what to do about each")
     add_links_argument(parser)
@@ -130,7 +131,8 @@ def _text(options: argparse.Namespace, run_report: Report, width: int | None = N
 
 def _shows_causes(options: argparse.Namespace) -> bool:
     """Whether anything is asked for that charges are in; else none of it is computed."""
-    return (options.json and not options.summary) or options.csv is not None or options.full
+    is_whole = (options.json and not options.summary) or options.csv is not None or options.full
+    return is_whole or options.by in ("cause", "charge")
 
 
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:

@@ -19,6 +19,7 @@ from analyzers.reporting import (
     Headline,
     Report,
     buckets_frame,
+    charges_frame,
     collectives_frame,
     drawn_ranks,
     groups_frame,
@@ -26,6 +27,7 @@ from analyzers.reporting import (
     lanes,
     layers_frame,
     operators_frame,
+    path_lanes,
     sharded_frame,
     to_json,
     windows_frame,
@@ -89,7 +91,9 @@ class Source:
             summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by=by)
             document = with_undrawn(document, summary)
         calibration = self.links or summary.calibration
-        return report_html(document, lanes(summary, document), calibration, usual(summary, self.links))
+        return report_html(
+            document, lanes(summary, document), calibration, usual(summary, self.links), path_lanes(summary, document)
+        )
 
     def _readers(self) -> Readers:
         # A fork of a program with threads may hang; a spawned process runs the caller's script again.
@@ -169,6 +173,10 @@ class RunReport:
     def operators(self) -> pd.DataFrame:
         """Return the operators that launched most device time, one row per rank."""
         return operators_frame(self.document)
+
+    def charges(self) -> pd.DataFrame:
+        """Return what the critical path of typical steps consists of, one row per rank or group, cause and place."""
+        return charges_frame(self.document)
 
     def json(self) -> str:
         """Return what `tracer report --json` prints."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Literal
 
 # Ways of looking closer at a run.
-By = Literal["rank", "step", "collective", "group", "bucket", "layer", "expert", "kernel", "pipeline"]
+By = Literal[
+    "rank", "step", "collective", "group", "bucket", "layer", "expert", "kernel", "pipeline", "cause", "charge"
+]
 # Kinds of pictures: of a report alone, of it with what the links were measured to give, of a sweep.
 BANDWIDTH, SCALING = "bandwidth", "scaling"
 KINDS = ("breakdown", "timeline", "buckets", "layers", BANDWIDTH, SCALING)

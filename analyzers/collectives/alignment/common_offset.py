@@ -45,6 +45,8 @@ from analyzers.collectives.alignment.sequences import (
     steady_pairs,
 )
 
+# What clocks that are one are apart: a rival of any offset, though crowded ends may not vote for it.
+NO_OFFSET = np.zeros(1, dtype=np.int64)
 # From here on the noise that the pairs themselves show counts: so many times their median deviation.
 DEVIATIONS = 5
 # What clocks of hosts that are kept in time differ by at most; and how many pairs speak for themselves.
@@ -141,7 +143,9 @@ def _choose_offset(
         return _clear_of_steps(of, best, [*offsets, *others], fewest)
     if not anchored and not _is_plausible(of.a, of.b, best):
         return None
-    rivals = [offset for offset in offsets if _is_apart(offset, best)]
+    if one_clock:
+        offsets = [*offsets, *filter(None, around(of.a, of.b, of.compatible, NO_OFFSET))]
+    rivals = [offset for offset in offsets if _is_apart(offset, best) or _pairs_otherwise(of, offset, best)]
     if any(_is_about_as_good(of.a, of.b, of.compatible, rival, best, anchored) for rival in rivals):
         return None
     return best
@@ -355,6 +359,17 @@ def _doubt_ns(offset: Offset) -> float:
 
 def _is_apart(rival: Offset, best: Offset) -> bool:
     return abs(rival.ns - best.ns) > TIGHTEST_NS + DEVIATIONS * best.deviation_ns
+
+
+def _pairs_otherwise(of: _Evidence, rival: Offset, best: Offset) -> bool:
+    """Whether most kernels that both offsets pair get another partner: ends are noisier than the next one is far."""
+    if rival == best:
+        return False
+    of_rival, of_best = (
+        keep_mutual(near(of.a, of.b, of.compatible, np.array([offset.ns]))) for offset in (rival, best)
+    )
+    _, i, j = np.intersect1d(of_rival.a, of_best.a, assume_unique=True, return_indices=True)
+    return bool(2 * (of_rival.b[i] != of_best.b[j]).sum() > len(i))
 
 
 def _is_about_as_good(a: Kernels, b: Kernels, compatible: Mask, rival: Offset, best: Offset, anchored: bool) -> bool:

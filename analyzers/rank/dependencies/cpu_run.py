@@ -1,4 +1,4 @@
-"""Calls and activities of a CPU run: gloo's spans, and where the main thread waits.
+"""Calls of a CPU run, and gloo's spans.
 
 main      |ProfilerStep ..|all_reduce||conv|..........silent.........|sgd|     silent from before a span's end until
 worker                       |gloo:all_reduce###################|             just after it: the thread waits for it

@@ -35,7 +35,11 @@ def lost_launches(rows: Relations, queues: Queues, file: str) -> tuple[Int64, li
     graphs = _GraphLaunches(rows, queues)
     not_known = "why the device is idle in their steps is not known"
     for lost, what, effect in (
-        (_lost_kernels(rows), "kernels in the midst of the profile", "kernels are missing, which show as idle"),
+        (
+            _lost_kernels(rows, _extent(rows)),
+            "kernels in the midst of the profile",
+            "kernels are missing, which show as idle",
+        ),
         (graphs.lost, "graphs", f"their kernels are missing; {not_known}"),
     ):
         if len(lost):
@@ -53,9 +57,12 @@ def lost_launches(rows: Relations, queues: Queues, file: str) -> tuple[Int64, li
 
 
 def launches_without_kernels(events: Events) -> Int64:
-    """Return the launches of kernels that the profile should hold, and of which nothing came."""
+    """Return the launches of kernels of which nothing came, though something came of later ones.
+
+    Whoever counts kernels in order asks this: what a queue still held when the profile closed leaves a gap, too.
+    """
     rows = Relations(events)
-    return _lost_kernels(rows) if len(rows.device) else rows.device
+    return _lost_kernels(rows, _launched_extent(rows)) if len(rows.device) else rows.device
 
 
 def launched_calls(events: Events) -> int:
@@ -69,21 +76,24 @@ def _calls(events: Events, pattern: re.Pattern[str]) -> Int64:
     return calls[events.correlation[calls] > 0]
 
 
+def _launched_extent(rows: Relations) -> tuple[int, int]:
+    """Return the first and the last launch of which something came."""
+    launched = rows.launched_ns[rows.launched_ns != UNKNOWN]
+    return (int(launched.min()), int(launched.max())) if len(launched) else (0, 0)
+
+
 def _extent(rows: Relations) -> tuple[int, int]:
     """Return from which launch to which the profile should hold all that came of them."""
-    events = rows.events
-    launched = rows.launched_ns[rows.launched_ns != UNKNOWN]
-    if not len(launched):
-        return 0, 0
-    return int(launched.min()), min(int(launched.max()), int(events.start_ns[rows.device].max()) - CLOCK_ERROR_NS)
+    since, until = _launched_extent(rows)
+    return since, min(until, int(rows.events.start_ns[rows.device].max()) - CLOCK_ERROR_NS)
 
 
-def _lost_kernels(rows: Relations) -> Int64:
-    """Return the launches of kernels without a device event, between launches that have theirs, or in an empty step.
+def _lost_kernels(rows: Relations, extent: tuple[int, int]) -> Int64:
+    """Return the launches of kernels without a device event, within an extent, or in an empty step.
 
     What is captured into a CUDA graph runs when the graph does.
     """
-    events, (since, until) = rows.events, _extent(rows)
+    events, (since, until) = rows.events, extent
     calls = _calls(events, KERNEL_LAUNCH)
     begun = events.start_ns[calls]
     in_empty: Mask = values_at(rows.is_empty, _step_of(rows, begun), False)

@@ -66,10 +66,12 @@ def _size(stream: TextIO) -> tuple[int, int]:
 def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str]:
     """Return a run's report, and its page, with the usual predictions if it can be replayed."""
     from analyzers.prediction import usual
+    from analyzers.reporting import path_lanes
     from tracer.views.html import report_html
 
     summary, report, drawn = read_drawn(options, links, schedules=True, causes=True)
-    return report, report_html(report, drawn, links or summary.calibration, usual(summary, links))
+    calibration, paths = links or summary.calibration, path_lanes(summary, report)
+    return report, report_html(report, drawn, calibration, usual(summary, links), paths)
 
 
 def write_page(path: Path, document: str, force: bool) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
+from analyzers.causes import PathLane
 from analyzers.collectives import UnmatchedRow
 from analyzers.json_documents import compact
 from analyzers.lazy_fields import evaluated, replaced
@@ -48,11 +49,13 @@ from tracer.views.html.timeline_data import STATES, strips
 from tracer.views.sections import (
     advice_section,
     by_bucket,
+    by_charge,
     by_collective,
     by_expert,
     by_group,
     by_rank,
     by_step,
+    causes_in_full,
     communicates,
     communication_section,
     compute_section,
@@ -89,13 +92,14 @@ def report_html(
     lanes: Sequence[Lanes] = (),
     calibration: Calibration | None = None,
     predicted: WhatIf | None = None,
+    paths: Mapping[int, PathLane] | None = None,
 ) -> str:
     """Build the page; without lanes it has no timeline, without predictions no section on them.
 
-    `calibration` is the curve that bandwidths are drawn against.
+    `calibration` is the curve that bandwidths are drawn against, `paths` are the critical paths of steps, by number.
     """
     scripts = [*map(_script, SCRIPTS if lanes else SCRIPTS[:1])]
-    drawn = strips(report, lanes) if lanes else None
+    drawn = strips(report, lanes, paths=paths) if lanes else None
     inside = _of_ranks(
         report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_ROWS_OF_RANKS)}
     )
@@ -107,6 +111,7 @@ def report_html(
         "notes": [str(note) for note in report.run.notes],
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
+        "has_path": bool(paths),
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
         "names": _packed(drawn.names) if drawn else "",
         "states": _markup(_states()),
@@ -226,6 +231,8 @@ SECTIONS: dict[str, Callable[[Report], Section]] = {
     "experts": lambda report: by_expert(report) if report.experts or report.attention else [],
     "kernels": lambda report: compute_section(report, most=MOST_LISTED),
     "unmatched": lambda report: _unmatched(report.unmatched),
+    "causes": causes_in_full,
+    "charges": lambda report: by_charge(report) if report.summary.charges is not None else [],
     "about": _about,
 }
 

@@ -15,6 +15,7 @@ from tracer.views import SPLIT_PARTS, TRANSFER, Place, TitledTable, count, sente
 from tracer.views.sections import (
     IDLE_MEANINGS,
     ListedAdvice,
+    causes_sentence,
     communicates,
     gains_remark,
     line_title,
@@ -245,7 +246,9 @@ def _buckets(report: Report, tables: Sequence[TitledTable]) -> str:
 
 def _further(report: Report, predicted: WhatIf | None) -> list[PageSection]:
     """Return what is about no part of the step in particular."""
-    sections = []
+    sections, charges = [], report.summary.charges
+    if charges is not None:
+        sections.append(PageSection("causes", "Critical path", "", f"{causes_sentence(report, charges)}."))
     if report.experts or report.attention:
         sections.append(PageSection("experts", "Experts and attention", "", "tokens, imbalance, waiting"))
     if predicted is not None:

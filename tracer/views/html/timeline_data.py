@@ -7,6 +7,8 @@
     kernels     [since the start before, length, code, operator, layer, ...]    code: of the name, doubled, 1 for a copy
     marks       [[start, length, wait, exposed, collective, bucket, kind, group, name], ...]    group: place in `groups`
     groups      ["mesh_tp", ...]    process groups in the order of their lanes, empty for none that is known
+    path        [[length, charge, rank, group], ...]    the critical path; charge: place among `charges`, -1 where it is
+                                    not known; rank: -1 for a group's; group: place among the names, or -1
 
 All steps share one list of names. Every stretch is there, to the nanosecond. What would make the page too large is left
 out whole: steps, then ranks; and of further steps the kernels.
@@ -15,7 +17,7 @@ out whole: steps, then ranks; and of further steps the kernels.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +27,13 @@ from numpy.typing import NDArray
 
 from analyzers import step_parts
 from analyzers.arrays import Int64, values_at
+from analyzers.causes import Charge, PathLane
 from analyzers.json_documents import compact
 from analyzers.rank import is_layer
 from analyzers.reporting import CollectiveLane, KernelLane, Lanes, LayerLane, Report
 from analyzers.trace import short_name
 from tracer.views import COMPUTE, COPY, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING, count
+from tracer.views.sections import CAUSE_MEANINGS
 
 # Lanes of nothing but time, by letter; capital letters are causes of idle time, in their order.
 _TIMES = {
@@ -43,6 +47,25 @@ _IDLE = "ISOPLKDUFAG"
 # The letter of each state, and the part of a step it is. Outside of the windows it is a dot.
 STATES = dict(zip((*_TIMES, *_IDLE), (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, *IDLE_PARTS), strict=True))
 OUTSIDE = "."
+# The look of each charge of the critical path: that of the state which is called so, or is nearest to it.
+_LOOKS = {
+    Charge.COMPUTE: "c",
+    Charge.PACKING: "c",
+    Charge.COPY: "x",
+    Charge.TRANSFER: "t",
+    Charge.KERNEL_GAP: "K",
+    Charge.LAUNCH: "L",
+    Charge.OPERATOR: "O",
+    Charge.PYTHON: "P",
+    Charge.GC: "G",
+    Charge.INPUT: "I",
+    Charge.ALLOCATOR: "A",
+    Charge.SYNCHRONIZE: "S",
+    Charge.PROFILER: "F",
+    Charge.UNRESOLVED: "u",
+    Charge.UNKNOWN: "U",
+}
+CHARGES = [[charge.label, CAUSE_MEANINGS[charge.label], look] for charge, look in _LOOKS.items()]
 # A million stretches are about 5 MB of page; 64 ranks of ResNet-50 have 0.25 million a step.
 MOST_STRETCHES = 1_000_000
 # Kernels by name take twice as much each.
@@ -63,9 +86,16 @@ class Strips:
 
 
 def strips(
-    report: Report, lanes: Sequence[Lanes], most: int = MOST_STRETCHES, most_kernels: int = MOST_KERNELS
+    report: Report,
+    lanes: Sequence[Lanes],
+    most: int = MOST_STRETCHES,
+    most_kernels: int = MOST_KERNELS,
+    paths: Mapping[int, PathLane] | None = None,
 ) -> Strips:
-    """Encode the steps of all devices; if they have too many stretches, fewer steps, and fewer devices in the first."""
+    """Encode the steps of all devices; if they have too many stretches, fewer steps, and fewer devices in the first.
+
+    `paths` are critical paths of steps, by number.
+    """
     first, extents = report.summary.representative.step, _extents(report)
     steps = sorted(extents, key=lambda step: (step != first, step))
     devices = _devices(report, lanes, extents[first], most)
@@ -79,11 +109,13 @@ def strips(
         most_kernels -= sum(_kernel_count(lane.kernels, extents[step]) for lane in devices)
         with_kernels = most_kernels >= 0
         named += with_kernels
-        kept[step] = compact(_step(report, devices, (step, extents[step]), names, with_kernels))
+        drawn = _step(report, devices, (step, extents[step]), names, with_kernels)
+        path = _path(paths[step], extents[step], names) if paths and step in paths else None
+        kept[step] = compact(drawn | {"path": path})
     left_out = [*_left_out(report, lanes, devices, steps, kept)]
     if named < len(kept):
         left_out.append(f"Kernels are drawn in {named} of these {count(len(kept), 'step')}.")
-    return Strips(kept, compact(_named(names, devices) | {"ranks": report.run.ranks}), left_out)
+    return Strips(kept, compact(_named(names, devices) | {"ranks": report.run.ranks, "charges": CHARGES}), left_out)
 
 
 def _named(names: dict[str, int], devices: Sequence[Lanes]) -> dict[str, Any]:
@@ -173,6 +205,19 @@ def _step(
         "devices": drawn,
         "collectives": {str(index): msgspec.to_builtins(report.collectives[index]) for index in sorted(shown)},
     }
+
+
+def _path(lane: PathLane, extent: Extent, names: dict[str, int]) -> list[list[int]]:
+    """Encode the critical path, clipped to an extent, with the gaps in it and none at its end."""
+    seen = _within(lane.start_ns, lane.end_ns, extent)
+    start, end = np.clip(lane.start_ns[seen], *extent), np.clip(lane.end_ns[seen], *extent)
+    gap = start - np.r_[extent[0], end[:-1]][: len(start)]
+    group = values_at(_places(lane.groups, names), lane.group[seen])
+    own = np.stack([end - start, lane.cause[seen], lane.rank[seen], group], axis=1)
+    between = np.stack([gap, *np.full((3, len(gap)), -1)], axis=1)
+    rows = np.stack([between, own], axis=1).reshape(-1, 4)
+    encoded: list[list[int]] = rows[rows[:, 0] > 0].tolist()
+    return encoded
 
 
 def _device(lane: Lanes, extent: Extent, names: dict[str, int], alone: bool) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """Sections of a report.
 
 `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
-`communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`. Other results are in
-the room `results`, which a report does not load.
+`causes`, `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`. Other
+results are in the room `results`, which a report does not load.
 
 Decisions: docs/dev/decisions/views.md
 """
 
 from tracer.views.sections.advice import ListedAdvice, advice_section, gains_remark, listed_advice, true_cost
+from tracer.views.sections.causes import MEANINGS as CAUSE_MEANINGS
+from tracer.views.sections.causes import by_cause, by_charge, causes_in_full, causes_sentence
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section, short
 from tracer.views.sections.groups import by_group, line_title

@@ -27,6 +27,7 @@ from tracer.views import (
     table,
 )
 from tracer.views.sections.advice import advice_section, true_cost
+from tracer.views.sections.causes import by_cause, by_charge, causes_in_full
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section
 from tracer.views.sections.groups import by_group, groups_section
@@ -76,6 +77,7 @@ def _rank_view(report: Report, width: int | None) -> list[Section]:
     return [
         *measured,
         idle_section(report),
+        causes_in_full(report),
         *([pipeline_section(report, width)] if report.pipeline else []),
         *([by_expert(report)] if report.experts or report.attention else []),
         compute_section(report),
@@ -101,6 +103,8 @@ _VIEWS: dict[By, Callable[[Report, int | None], list[Section]]] = {
     "expert": lambda report, width: [by_expert(report)],
     "kernel": lambda report, width: [compute_section(report, most=MOST_LISTED)],
     "pipeline": lambda report, width: [pipeline_section(report, width)],
+    "cause": lambda report, width: [by_cause(report)],
+    "charge": lambda report, width: [by_charge(report)],
 }
 
 

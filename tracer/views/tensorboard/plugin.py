@@ -25,7 +25,7 @@ from analyzers.paths import read_file
 from analyzers.prediction import usual
 from analyzers.rank import summarize
 from analyzers.ranks import MANY
-from analyzers.reporting import drawn_ranks, lanes, report
+from analyzers.reporting import drawn_ranks, lanes, path_lanes, report
 from analyzers.run import find
 from tracer.reading import ListedRun, Readers, leads_out, list_runs, read_lanes, read_run
 from tracer.serving import names_this_machine
@@ -169,7 +169,8 @@ def _of_sweep(path: Path) -> str:
 
 def _of_run(path: Path) -> str:
     few = len(find(path).files) <= MANY
-    run = read_run(path, lanes=few, schedules=True, by=_HERE)
+    run = read_run(path, lanes=few, schedules=True, causes=True, by=_HERE)
     run_report = report(run)
     run = run if few else read_lanes(run, path, drawn_ranks(run_report), by=_HERE)
-    return report_html(run_report, lanes(run, run_report), run.calibration, usual(run))
+    drawn, paths = lanes(run, run_report), path_lanes(run, run_report)
+    return report_html(run_report, drawn, run.calibration, usual(run), paths)

@@ -8,7 +8,8 @@ const MOST_LEVELS = 3; // lanes that kernels, or a group's collectives, share wh
 const MOST_DEPTH = 8; // of layers' names that are drawn
 const WHOLE = Infinity; // a depth at which names are whole
 const timeline = {
-  step: null, names: [], short: {}, apart: [], ranks: [], from: 0, to: 1, rows: [], wide: 0, label: 118, layers: true, kernels: true,
+  step: null, names: [], short: {}, apart: [], ranks: [], charges: [], from: 0, to: 1, rows: [], wide: 0, label: 118, layers: true, kernels: true,
+  path: null, // where the critical path is drawn
   selected: -1, // the collective whose members are shown
   chosen: null, // what else is outlined: {row, kind, start, end}, and `at`, its place in its lane
   measured: null, hover: null, armed: false, pans: false, matches: [], match: -1,
@@ -21,7 +22,7 @@ async function load(step) {
   if (!timeline.names.length) Object.assign(timeline, await read("names"));
   if (!loaded.has(step)) {
     const document_ = await read(`step-${step}`);
-    loaded.set(step, { ...document_, devices: document_.devices.map(prepared) });
+    loaded.set(step, { ...document_, devices: document_.devices.map(prepared), path: pathOf(document_.path) });
   }
   return loaded.get(step);
 }
@@ -48,6 +49,25 @@ function prepared(device) {
     ...device, starts, within, marks, course, kernels, levels: levelsOf(kernels), layers, blocks: [],
     deepest: Math.min(deepest, MOST_DEPTH), lanes: inLanes(marks, device.groups),
   };
+}
+
+// The critical path, one strip over all ranks: its segments, and where it runs over each rank. Null where there is none.
+function pathOf(rows) {
+  if (!rows) return null;
+  const [segments, runs] = [[], new Map()];
+  let end = 0;
+  for (const [length, charge, rank, group] of rows) {
+    const start = end;
+    end += length;
+    if (charge < 0) continue;
+    segments.push({ start, end, charge, rank, group });
+    const own = runs.get(rank) ?? [];
+    if (own.at(-1)?.end === start) own.at(-1).end = end;
+    else own.push({ start, end });
+    runs.set(rank, own);
+  }
+  const lookOf = ({ charge }) => STATES.findIndex((state) => state.letter === timeline.charges[charge][2]);
+  return { segments, runs, ...strip(segments, lookOf) };
 }
 
 function layersOf(flat) {

@@ -4,6 +4,7 @@
 
 const AXIS = 26;
 const THIN = 6; // a level of kernels that few overlap
+const OVERLINE = 2; // how high the critical path is marked over a rank
 const UNDERLINE = 3; // how high exposed communication is marked under its lanes
 const canvas = document.getElementById("canvas");
 const frame = document.getElementById("frame");
@@ -29,10 +30,12 @@ function layOut() {
   // On paper nothing scrolls; canvases end somewhere.
   const most = matchMedia("print").matches ? 8000 : Math.max(240, Math.round(innerHeight * 0.7));
   const strips = devices.reduce((sum, device) => sum + stripHeight(device, base), 0);
-  const growth = Math.min(Math.max((most - AXIS - 4 - devices.length * (base.gap + 8)) / strips, 1), MOST_GROWTH);
+  const above = AXIS + 4 + (timeline.step.path ? base.lane + base.gap : 0);
+  const growth = Math.min(Math.max((most - above - devices.length * (base.gap + 8)) / strips, 1), MOST_GROWTH);
   const size = Object.fromEntries(Object.entries(base).map(([name, high]) => [name, Math.floor(high * growth)]));
   size.gap = base.gap;
-  let y = AXIS + 4;
+  timeline.path = timeline.step.path && { y: AXIS + 4, high: base.lane, bottom: AXIS + 4 + base.lane };
+  let y = above;
   timeline.rows = devices.map((device) => {
     const row = rowOf(device, y, size);
     y = row.bottom + size.gap;
@@ -168,6 +171,7 @@ function paint() {
   for (const row of seen) paintRow(brush, row, depth);
   brush.restore();
   for (const row of seen) paintLabel(brush, row);
+  if (timeline.path) paintPathLabel(brush);
   paintAxis(brush, width, height);
 }
 
@@ -196,6 +200,7 @@ function paintStrips(brush, ratio, seen, depth) {
     const top = Math.round((y - frame.scrollTop) * ratio);
     paintStrip(pixels, [width, height], [top, Math.round(high * ratio)], shares, shades, patterned);
   };
+  if (timeline.path) paintOne(timeline.step.path, timeline.path.y, timeline.path.high, colors.states, true);
   for (const row of seen) {
     paintOne(row.device.course, row.y, row.state, colors.states, true);
     if (row.device.lanes.length) {

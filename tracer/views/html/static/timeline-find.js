@@ -19,6 +19,10 @@ function say(words) {
 
 function under(x, y) {
   const place = y + frame.scrollTop;
+  if (timeline.path && x >= timeline.label && y >= AXIS && place >= timeline.path.y && place < timeline.path.bottom) {
+    const segment = segmentAt(nsAt(x));
+    return segment ? { segment } : null;
+  }
   const row = timeline.rows.find((each) => place >= each.y && place < each.bottom);
   if (!row || x < timeline.label || y < AXIS) return null;
   const { device } = row;
@@ -32,6 +36,12 @@ function under(x, y) {
   const lane = row.levels.find((each) => place < each.y + each.high);
   if (lane) return { row, at, kernel: nearKernel(lane.level, x) };
   return { row, at, layer: row.layer ? layerAt(device, at) : undefined };
+}
+
+function segmentAt(at) {
+  const { starts, segments } = timeline.step.path;
+  const segment = segments[placeOf(starts, at)];
+  return segment && segment.end > at ? segment : undefined;
 }
 
 // The kernel that computes at an instant; of several the one that began first.
@@ -62,7 +72,14 @@ function spans(start, end) {
   return `${long(end - start)} long, from ${begin} to ${stop} ${unit}`;
 }
 
+function segmentLines({ charge, rank, group, start, end }) {
+  const [label, meaning] = timeline.charges[charge];
+  const whose = rank >= 0 ? `rank ${rank}` : group >= 0 ? `group ${named(group)}` : "of no rank that is known";
+  return [`critical path, ${whose}`, `${label.replaceAll("_", " ")}: ${meaning}`, spans(start, end)];
+}
+
 function linesOf(found) {
+  if (found.segment) return segmentLines(found.segment);
   const { device } = found.row;
   const lines = [plain(device.label)];
   if (found.stretch !== undefined) {

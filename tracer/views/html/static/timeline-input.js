@@ -155,9 +155,8 @@ function snapped(x, y) {
   const at = Math.min(Math.max(nsAt(Math.max(x, timeline.label)), 0), timeline.step.span_ns);
   const it = under(x, y);
   if (!it) return at;
-  const { starts } = it.row.device;
-  const edges = [it.mark, it.kernel, it.layer].filter(Boolean).flatMap((each) => [each.start, each.end]);
-  if (it.stretch !== undefined) edges.push(starts[it.stretch], starts[it.stretch + 1]);
+  const edges = [it.segment, it.mark, it.kernel, it.layer].filter(Boolean).flatMap((each) => [each.start, each.end]);
+  if (it.stretch !== undefined) edges.push(it.row.device.starts[it.stretch], it.row.device.starts[it.stretch + 1]);
   const near = edges.filter((edge) => Math.abs(xOf(edge) - x) <= 4);
   return near.sort((a, b) => Math.abs(a - at) - Math.abs(b - at))[0] ?? at;
 }
@@ -181,6 +180,7 @@ function onClick(event) {
 }
 
 function thingOf(it) {
+  if (it.segment) return null;
   const { device } = it.row;
   if (it.mark) return ofMark(device, it.mark);
   if (it.kernel && it.stretch === undefined) return ofKernel(device, it.kernel);
@@ -220,6 +220,12 @@ function chromeTrace() {
       add(pid, 3 + mark.lane, nameOf(mark), mark.start, mark.length, about);
     }
   });
+  const alone = timeline.step.devices.length;
+  if (timeline.step.path) events.push({ ph: "M", pid: alone, tid: 0, name: "process_name", args: { name: "critical path" } });
+  for (const { start, end, charge, rank, group } of timeline.step.path?.segments ?? []) {
+    const whose = rank >= 0 ? { rank } : group >= 0 ? { group: named(group) } : {};
+    add(alone, 1, timeline.charges[charge][0], start, end - start, whose);
+  }
   return JSON.stringify({ displayTimeUnit: "ns", traceEvents: events });
 }
 

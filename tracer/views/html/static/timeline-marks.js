@@ -2,6 +2,7 @@
 // What is drawn over the timeline's strips: collectives, names, outlines, what is measured, the axis; and the legend.
 
 function paintRow(brush, row, depth) {
+  paintPath(brush, row);
   paintMarks(brush, row, row.comm - frame.scrollTop);
   nameKernels(brush, row);
   if (row.layer > 10) nameLayers(brush, row, row.layers - frame.scrollTop, depth);
@@ -10,6 +11,15 @@ function paintRow(brush, row, depth) {
     for (const at of [start, end]) brush.fillRect(xOf(at) - 0.5, row.y - frame.scrollTop - 3, 1, row.state + 6);
   }
   if (timeline.chosen?.row === row.device) outline(brush, row, timeline.chosen);
+}
+
+// A line over a rank where the critical path runs over it.
+function paintPath(brush, row) {
+  brush.fillStyle = colors.ink;
+  for (const { start, end } of timeline.step.path?.runs.get(row.device.rank) ?? []) {
+    if (end < timeline.from || start > timeline.to) continue;
+    brush.fillRect(xOf(start), row.y - frame.scrollTop - OVERLINE - 1, Math.max((end - start) * scale(), 1), OVERLINE);
+  }
 }
 
 function paintMarks(brush, row, y) {
@@ -137,6 +147,15 @@ function paintLabel(brush, row) {
   brush.textAlign = "left";
 }
 
+function paintPathLabel(brush) {
+  const y = (timeline.path.y + timeline.path.bottom) / 2 - frame.scrollTop;
+  if (y < AXIS) return;
+  brush.fillStyle = colors.ink;
+  brush.textAlign = "right";
+  brush.fillText(fitting(brush, "critical path", timeline.label - 10), timeline.label - 8, y);
+  brush.textAlign = "left";
+}
+
 function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least);
@@ -208,7 +227,8 @@ function legendOf() {
   const devices = timeline.step.devices;
   const has = (test) => devices.some(test);
   const partial = (mark) => mark.index < 0 || timeline.step.collectives[mark.index].partial;
-  const entries = STATES.map((state, code) => [has((device) => device.states.includes(state.letter)), (brush) => state_(brush, code), state.label]);
+  const onPath = new Set(timeline.step.path?.codes ?? []);
+  const entries = STATES.map((state, code) => [onPath.has(code) || has((device) => device.states.includes(state.letter)), (brush) => state_(brush, code), state.label]);
   // Idle causes that look alike are one entry.
   const looks = new Map();
   for (const [at, [shown, paint_, label]] of entries.entries()) {
@@ -232,6 +252,7 @@ function legendOf() {
     [layered(0), (brush) => halves(brush, colors.layers[0], colors.layers[1]), "layers, forward"],
     [layered(1), (brush) => halves(brush, colors.layers[2], colors.layers[3]), "layers, backward"],
     [timeline.layers && has((device) => blocksOf(device, 1).others.length), pixel(colors.layers[4]), "for no layer"],
+    [timeline.step.path, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(0, 2, SWATCH[0], OVERLINE); }, "a line above: on the critical path"],
     [true, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(SWATCH[0] / 2, 0, 1, SWATCH[1]); }, "a device's step begins or ends"],
   ];
   return [...looks.values(), ...more.filter(([shown]) => shown).map(([, paint_, words]) => [paint_, words])];
