@@ -5,13 +5,12 @@ A replay in plain Python, over edges that are not contracted, judges the one in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from _pytest.mark import ParameterSet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,23 +29,14 @@ from tests.support.samples import RUNS, SAMPLES, params
 ALL = params(RUNS)
 SICK, FOUR = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet18-ddp4"
 SMALL = SAMPLES / "every-collective4"
-WITHOUT_COLLECTIVES = pytest.mark.xfail(strict=True, raises=IndexError, reason="names groups where there are none")
+NO_MARKS = ("traces-foreign/lightllm-decode8", "traces-foreign/cpu-only")
 LATE_SOURCE = pytest.mark.xfail(
     strict=True, reason="of a step alone, what is before the path's own source is not walked"
 )
-ALONE = ("resnet18-ddp1", "resnet18-single", "alexnet", "amd-mi250", "cpu-only", "event-sync", "kineto-torch18")
-FAILING = dict.fromkeys((*ALONE, "triton", "two-of-128-ranks"), WITHOUT_COLLECTIVES)
-
-
-def charged(failing: Mapping[str, pytest.MarkDecorator]) -> list[ParameterSet]:
-    """All runs, with what their charges fail on today."""
-    return [
-        pytest.param(
-            *each.values, id=each.id, marks=[*each.marks, failing[path.name]] if path.name in failing else each.marks
-        )
-        for each, path in zip(ALL, RUNS, strict=True)
-    ]
-
+FAILING = [
+    pytest.param(*each.values, id=each.id, marks=[*each.marks, LATE_SOURCE] if each.id in NO_MARKS else each.marks)
+    for each in ALL
+]
 
 # What floats of a replay are off by, ns: times of a second have 1e-7, where edges are dropped a thousand times that.
 ROUNDING_NS, DROPPED_ROUNDING_NS = 1e-4, 0.02
@@ -79,7 +69,7 @@ def test_recorded_lags_give_every_recorded_time(path: Path) -> None:
 # Sums
 
 
-@pytest.mark.parametrize("path", charged(FAILING | {"lightllm-decode8": LATE_SOURCE}))
+@pytest.mark.parametrize("path", FAILING)
 def test_charges_add_up(path: Path) -> None:
     model = model_at(path)
     rows = charge_rows(model, causal.analyzed(path).in_full)
@@ -94,7 +84,7 @@ def test_charges_add_up(path: Path) -> None:
     assert min(summary.by_rank.values()) >= 0
 
 
-@pytest.mark.parametrize("path", charged(FAILING))
+@pytest.mark.parametrize("path", ALL)
 def test_what_is_nobodys_has_no_rank_and_transfers_alone_have_a_group(path: Path) -> None:
     rows = charge_rows(model_at(path), causal.analyzed(path).in_full)
     nobodys = (Charge.TRANSFER.label, Charge.UNRESOLVED.label)
