@@ -31,7 +31,7 @@ SICK, FOUR = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet18-ddp4"
 SMALL = SAMPLES / "every-collective4"
 NO_MARKS = ("traces-foreign/lightllm-decode8", "traces-foreign/cpu-only")
 LATE_SOURCE = pytest.mark.xfail(
-    strict=True, reason="of a step alone, what is before the path's own source is not walked"
+    strict=True, raises=AssertionError, reason="of a step alone, what is before the path's own source is not walked"
 )
 FAILING = [
     pytest.param(*each.values, id=each.id, marks=[*each.marks, LATE_SOURCE] if each.id in NO_MARKS else each.marks)
@@ -183,7 +183,9 @@ def test_a_gain_is_what_the_step_is_shorter_and_within_its_interval(path: Path) 
 
 ORDERS = {SICK: (1, 0), FOUR: (2, 0, 3, 1)}
 TIED = pytest.mark.xfail(
-    strict=True, reason="of ranks that take equally long it is the first by number that is followed"
+    strict=True,
+    raises=AssertionError,
+    reason="of ranks that take equally long it is the first by number that is followed",
 )
 
 

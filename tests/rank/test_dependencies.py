@@ -230,7 +230,7 @@ def test_synchronizing_calls_wait_for_what_their_names_say(name: str, waited: st
     assert drawn.lag_us(f"{name} >", f"{name} >>") == 5
 
 
-@pytest.mark.xfail(strict=True, reason="a call waits for what ends long after it")
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="a call waits for what ends long after it")
 @pytest.mark.parametrize("name", ["cudaDeviceSynchronize", "cudaStreamSynchronize"])
 def test_a_call_does_not_wait_for_what_ends_after_it(name: str, tmp_path: Path) -> None:
     drawn = shown(tmp_path, *kernel("own", 10, 12, 500), called(name, 20, 42), *kernel("next", 95, 513, 1))
@@ -301,7 +301,9 @@ def test_of_two_edges_that_allow_the_same_instant_both_bind(tmp_path: Path) -> N
 
 
 @pytest.mark.xfail(
-    strict=True, reason="a launch's lag is made of the times that it is judged by, and may be any negative"
+    strict=True,
+    raises=AssertionError,
+    reason="a launch's lag is made of the times that it is judged by, and may be any negative",
 )
 def test_what_times_contradict_is_dropped_and_counted(tmp_path: Path) -> None:
     drawn = shown(tmp_path, *kernel("conv", 100, 12, 5), *kernel("relu", 120, 122, 5))
