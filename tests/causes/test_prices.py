@@ -15,6 +15,7 @@ from analyzers.causes.model import Model
 from tests.support import causal, left_out
 from tests.support.priced import UNDONE, gain_ms, is_within, price_ms
 from tests.support.simulation import (
+    PIPELINE,
     Fault,
     World,
     allocations,
@@ -67,7 +68,7 @@ MORE = {
     "slow host, others blocked by copies": Case(replace(HOSTS, output_mb=4.0), (slow_host(1, 1.4), pageable_output())),
     "late host, others free memory": Case(HOSTS, (late_host(1, 3), allocations(10))),
 }
-WAITING = "the others' host control, with the device at rest, holds their wait for the late one"
+WAITING = "a host's control, with the device at rest, holds its waits for what it launches and for other ranks"
 # What is still priced wrongly, and why.
 WRONG = {
     "starved input": "the profiled host is slower than the loader, and waits for nothing",
@@ -155,6 +156,30 @@ def test_two_faults_at_once_are_priced_apart(name: str, modelled: Modelled) -> N
     case = TWO.get(name) or CASES[name]
     assert len(case.faults) == 2
     assert prices_are_right(modelled(case.world), case, NEARLY_ALL)
+
+
+PIPELINED = replace(DEVICES, strategy=PIPELINE, ranks=2, layers=4, buckets=1, batches=4)
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="light windows' starts stay on each rank's own clock")
+@pytest.mark.parametrize(("healthy", "offset_ms"), [(PIPELINED, 37.5), (HOSTS, -5000.0)], ids=["pipeline", "ddp"])
+def test_a_machines_clock_changes_no_figure(healthy: World, offset_ms: float, modelled: Modelled) -> None:
+    alike, apart = (
+        modelled(replace(healthy, hosts=2, offsets_ms=(0.0, ms)).having(late_host(1, 3))) for ms in (0.0, offset_ms)
+    )
+    assert apart.walked.step_ns == pytest.approx(alike.walked.step_ns, rel=1e-3)
+    assert gain_ms(apart, late_host(1, 3)) == pytest.approx(gain_ms(alike, late_host(1, 3)), abs=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason=WAITING)
+@pytest.mark.parametrize("name", ["event waits", "blocking items, balanced", "blocking items, device-bound"])
+def test_a_host_that_waits_is_stretched_as_much_as_one_that_does_not(name: str, modelled: Modelled) -> None:
+    calibrated = modelled(CASES[name].world).calibrated
+    left = calibrated.variants[0].hosts.share / calibrated.factor
+    assert left == pytest.approx(1 / CASES[name].world.stretch, rel=0.05)
+    assert calibrated.replay_error == pytest.approx(0, abs=0.01)
 
 
 SIZES = [
