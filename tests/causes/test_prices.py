@@ -73,7 +73,7 @@ WAITING = "a host's control, with the device at rest, holds its waits for what i
 WRONG = {
     "starved input": "the profiled host is slower than the loader, and waits for nothing",
     "blocking items, host-bound": "the calls themselves stay",
-    "blocking items, device-bound": "the step is 1.7 % too long",
+    "blocking items, device-bound": WAITING,
     "slow link, compute strained": "compute beside a transfer is not faster where that is shorter",
     "late host, others blocked by copies": WAITING,
     "late host, others blocked by numbers": WAITING,
@@ -120,7 +120,7 @@ def prices_are_right(model: Model, case: Case, share: float) -> bool:
     """Whether the gain of each fault that a scenario undoes is its price to so much."""
     undone = [fault for fault in case.faults if fault.kind in UNDONE]
     assert undone
-    return all(is_within(gain_ms(model, fault), price_ms(case, fault), share) for fault in undone)
+    return all(is_within(gain_ms(model, case.world, fault), price_ms(case, fault), share) for fault in undone)
 
 
 @pytest.mark.parametrize("name", [*FAST, *(slow(name) for name in SLOW)])
@@ -169,7 +169,7 @@ def test_a_machines_clock_changes_no_figure(healthy: World, offset_ms: float, mo
         modelled(replace(healthy, hosts=2, offsets_ms=(0.0, ms)).having(late_host(1, 3))) for ms in (0.0, offset_ms)
     )
     assert apart.walked.step_ns == pytest.approx(alike.walked.step_ns, rel=1e-3)
-    assert gain_ms(apart, late_host(1, 3)) == pytest.approx(gain_ms(alike, late_host(1, 3)), abs=0.02)
+    assert gain_ms(apart, healthy, late_host(1, 3)) == pytest.approx(gain_ms(alike, healthy, late_host(1, 3)), abs=0.02)
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_a_fault_of_twice_the_size_costs_twice(
     cases = [Case(healthy, (fault_of(1, size),)) for size in sizes]
     prices = [price_ms(case, *case.faults) for case in cases]
     assert [price / prices[0] for price in prices] == pytest.approx([1, 2, 4], rel=0.05), "the true prices are not so"
-    gains = [gain_ms(modelled(case.world), *case.faults) for case in cases]
+    gains = [gain_ms(modelled(case.world), case.world, *case.faults) for case in cases]
     assert [gain / gains[0] for gain in gains] == pytest.approx([price / prices[0] for price in prices], rel=0.03)
 
 
@@ -216,6 +216,14 @@ WITH_INPUT_ALONE = (21, 67, 96)
 def test_a_healthy_world_has_no_straggler(seed: int, tmp_path: Path) -> None:
     model = causal.read_anew(write(simulate(random_healthy(seed)), tmp_path / "run"))
     assert causal.stragglers(model) == []
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="others that do other work are taken for a rank's like")
+@pytest.mark.parametrize("name", ["unequal stage", "stage with a slow gpu"])
+def test_the_only_rank_of_a_stage_has_no_like(name: str, modelled: Modelled) -> None:
+    places = [gain.scenario.at for gain in causal.of_places(modelled(CASES[name].world).gains)]
+    assert [at for at in places if at.startswith("rank")] == []
 
 
 # Without a rule

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analyzers.causes.model import Model
 from tests.support import causal
-from tests.support.simulation import Fault, price
+from tests.support.simulation import PIPELINE, Fault, World, price
 from tests.support.simulation.cases import Case
 
 # The scenario that undoes a fault: its kind, and what it is at.
@@ -24,17 +24,19 @@ UNDONE = {
 }
 
 
-def scenario_of(fault: Fault) -> tuple[str, str]:
+def scenario_of(world: World, fault: Fault) -> tuple[str, str]:
     """The kind and the place of the scenario that undoes a fault."""
     if fault.kind == "slow input" and fault.rank is None:
         return "input", "DataLoader"
+    if fault.kind == "slow gpu" and world.strategy == PIPELINE:
+        return "straggler", f"stage {fault.rank}: compute"
     kind, at = UNDONE[fault.kind]
     return kind, at.format(fault.rank)
 
 
-def gain_ms(model: Model, fault: Fault) -> float:
+def gain_ms(model: Model, world: World, fault: Fault) -> float:
     """What undoing a fault brings, as the model says."""
-    return causal.gain_of(model, *scenario_of(fault)) / 1e6
+    return causal.gain_of(model, *scenario_of(world, fault)) / 1e6
 
 
 def price_ms(case: Case, fault: Fault) -> float:
