@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from time import process_time
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from analyzers.arrays import Float64, Int64
 from analyzers.causes.charges import Charge
 from analyzers.causes.model import Gain, Model
+from analyzers.causes.order import in_order
 from analyzers.causes.pace import Course, CourseEdges
 from analyzers.causes.replay import DROPPED, Edged, contract
 from analyzers.causes.rows import charge_rows, charges_summary
@@ -242,6 +244,30 @@ def test_a_clock_that_is_off_changes_no_gain(path: Path, tmp_path: Path) -> None
     gains = {gain.scenario.at: gain.gain_ns for gain in after.gains}
     for gain in before.gains:
         assert gains[gain.scenario.at] == pytest.approx(gain.gain_ns, abs=2e-3 * before.walked.step_ns)
+
+
+CIRCLE = pytest.mark.xfail(strict=True, raises=AnalysisError, reason="tied points wait for one another in a circle")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit_us", [1, pytest.param(100, marks=CIRCLE)])
+def test_a_coarse_clock_leaves_an_order(unit_us: int, tmp_path: Path) -> None:
+    model = causal.read_anew(relabelled.coarse(FOUR, tmp_path, unit_us))
+    assert not causal.unexplained(model.graph.points, model.graph.edges).any()
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError, reason="points are put behind one another level by level")
+@pytest.mark.parametrize("late_ns", [0, 10**9], ids=["tied", "behind a late point"])
+def test_an_order_takes_as_long_as_there_are_points(late_ns: int) -> None:
+    def seconds(points: int) -> float:
+        time_ns, source = np.arange(points) * (late_ns > 0), np.arange(points - 1)
+        time_ns[0] = late_ns
+        begun = process_time()
+        assert in_order(time_ns, source, source + 1).tolist() == [*range(points)]
+        return process_time() - begun
+
+    assert seconds(24_000) < 8 * seconds(6_000)
 
 
 # Replay in batches

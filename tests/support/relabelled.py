@@ -1,4 +1,4 @@
-"""Copies of a run's folder: its ranks numbered otherwise, or one of them on a machine whose clock is off."""
+"""Copies of a run's folder: ranks numbered otherwise, one on a machine whose clock is off, clocks that are coarse."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ def on_another_machine(run: Path, folder: Path, moved: int, offset_ns: int) -> P
     ranks = range(manifest["world_size"])
     hosts = {str(rank): "elsewhere" if rank == moved else "here" for rank in ranks}
     _write_manifest(folder, manifest | {"hosts": ["here", "elsewhere"], "host_of_rank": hosts})
+    return folder
+
+
+def coarse(run: Path, folder: Path, unit_us: int) -> Path:
+    """A copy of the full windows alone, in which all rows begin and end at whole units."""
+    for file in run.glob("rank*.json.gz"):
+        document = json.loads(gzip.decompress(file.read_bytes()))
+        for row in document["traceEvents"]:
+            if "dur" in row:
+                end = (float(row["ts"]) + float(row["dur"])) // unit_us * unit_us
+                row["ts"] = float(row["ts"]) // unit_us * unit_us
+                row["dur"] = end - row["ts"]
+        (folder / file.name).write_bytes(gzip.compress(json.dumps(document).encode(), compresslevel=1))
     return folder
 
 
