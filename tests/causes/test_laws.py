@@ -253,6 +253,7 @@ CIRCLE = pytest.mark.xfail(strict=True, raises=AnalysisError, reason="tied point
 @pytest.mark.parametrize("unit_us", [1, pytest.param(100, marks=CIRCLE)])
 def test_a_coarse_clock_leaves_an_order(unit_us: int, tmp_path: Path) -> None:
     model = causal.read_anew(relabelled.coarse(FOUR, tmp_path, unit_us))
+    assert model.walked.step_ns > 0
     assert not causal.unexplained(model.graph.points, model.graph.edges).any()
 
 
