@@ -242,6 +242,11 @@ class Code(StrEnum):
         "ranks of a pipeline are missing, tell no microbatches apart, or hold different ones",
         "record all ranks, with ranges of modules",
     )
+    CHARGES_ARE_NULL = _note(
+        "charges_are_null",
+        "what waited for what is not known: a rank has no launches, or no marked steps, or contradictory times",
+        "record the CPU's activity together with the device's, and marked steps, on all ranks",
+    )
     # Predictions.
     BUCKETS_NOT_BY_RULE = _warning("buckets_not_by_rule", "the run's buckets are not those of DDP's rule and its cap")
     HOST_IS_THE_LIMIT = _warning(

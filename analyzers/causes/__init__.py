@@ -11,5 +11,6 @@ Decisions: docs/dev/decisions/causes.md
 
 from analyzers.causes.charges import Charge
 from analyzers.causes.lane import PathLane, RecordedPaths
-from analyzers.causes.model import Gain, Model, has_model
+from analyzers.causes.model import Gain, Model, why_none
+from analyzers.causes.order import NoOrder
 from analyzers.causes.rows import ChargeRow, ChargesSummary, charge_rows, charges_summary

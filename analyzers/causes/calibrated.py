@@ -24,7 +24,7 @@ from analyzers.statistics import median_interval, odd_steps
 # A replay answers to hosts where halving all of their time shortens it by more than a twentieth.
 ANSWERS = 0.05
 # The least and the largest common factor of hosts, and those that are tried around a guess.
-LEAST_FACTOR, MOST_FACTOR = 0.05, 3.0
+LEAST_FACTOR, MOST_FACTOR = 0.25, 3.0
 NEARBY = np.array([0.75, 0.9, 0.97, 1.0, 1.03, 1.1, 1.25])
 # Shares of unknown remainders that are tried.
 TRIED = 12
@@ -82,7 +82,9 @@ def lags_of(hosts: Hosts, variant: Variant) -> Float64:
 
 def calibrate(course: Course, controls: Controls) -> Calibrated:
     """Bring a course to the step that people train: docs/measuring.md, Charges."""
-    hosts, unprofiled_ns = hosts_of(course), controls.step_ns(UNPROFILED)
+    hosts = hosts_of(course)
+    # A single step has no pace, which the unprofiled one is.
+    unprofiled_ns = controls.step_ns(UNPROFILED) if len(course.marks) else None
     likeliest, *ends = [shares_of(hosts, host_ns) for host_ns in _host_times(controls)]
     all_shares = (likeliest, *ends)
     asked = [Variant(0, shares.times(factor)) for factor in (1.0, 0.5) for shares in all_shares]

@@ -70,6 +70,14 @@ class Facts:
         return [part.names[code] for part in self.graph.parts for code in part.calls.name.tolist()]
 
     @cached_property
+    def is_own_part_of_waiting(self) -> Mask:
+        """Return which edges are a synchronizing call's own part."""
+        waits = np.array(["Synchronize" in name for name in self.call_name], dtype=bool)
+        is_call = (self.graph.edges.kind == EdgeKind.CALL) & (self.call >= 0)
+        own: Mask = is_call & values_at(waits, self.call, 0).astype(bool) if len(waits) else is_call
+        return own
+
+    @cached_property
     def name(self) -> Int64:
         """Return the name of what runs on each edge, or of the call that it ends at, -1 for neither."""
         runs = values_at(self._codes("activities"), self.activity)
@@ -230,6 +238,18 @@ class Lags:
         graph = self.graph
         rows = np.flatnonzero((graph.edges.kind == EdgeKind.TRANSFER) & self.in_course)
         return rows, graph.like_instance[graph.instance[rows]]
+
+    def like_ranks(self, place: int) -> list[int]:
+        """Return the places of the other ranks that run the same kernels in the same order."""
+        alike = self._alike[place].copy()
+        alike[place] = False
+        places: list[int] = np.flatnonzero(alike).tolist()
+        return places
+
+    @cached_property
+    def _alike(self) -> Mask:
+        likes = self.kernels if len(self.kernels) else self.host_time
+        return likes.alike(len(self.graph.ranks))
 
     @cached_property
     def host_time(self) -> Likes:

@@ -15,7 +15,8 @@ from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, begins, distinct,
 from analyzers.causes.calibrated import Calibrated
 from analyzers.causes.changes import Facts
 from analyzers.causes.critical_path import Path, Replayed, shares_by_rank, walk
-from analyzers.rank import Cause, EdgeKind
+from analyzers.causes.pace import Course
+from analyzers.rank import Cause, EdgeKind, Phase
 from analyzers.trace import Kind
 
 
@@ -103,7 +104,8 @@ def charges_of(calibrated: Calibrated, facts: Facts, replayed: Replayed) -> Walk
     """Walk back over what binds, from the end of the typical steps to their beginning, in the likeliest variant."""
     course = calibrated.course
     lags = calibrated.lags[course.edges.edge, 0]
-    rows = _charged(calibrated, facts, walk(replayed, lags))
+    path = walk(replayed, lags)
+    rows = Charges.joined([_charged(calibrated, facts, path), _before_source(facts, course, path, replayed)])
     columns = (rows.rank, rows.instance, rows.cause, rows.phase, rows.place, rows.kind, rows.device)
     sums = distinct(*columns)
     ns = sums.summed(rows.ns)
@@ -118,7 +120,6 @@ def _charged(calibrated: Calibrated, facts: Facts, path: Path) -> Charges:
     """Return the parts of the path, a row each, in whole nanoseconds whose sum is its length."""
     course, graph = calibrated.course, calibrated.course.graph
     edge = course.edges.edge[path.edge]
-    # Edges may run back in time by the clocks' error: what one takes away another has too much.
     length = np.rint(path.until_ns).astype(np.int64) - np.rint(path.since_ns).astype(np.int64)
     rank = graph.edge_rank[edge]
     instance = graph.instance[edge]
@@ -137,6 +138,18 @@ def _charged(calibrated: Calibrated, facts: Facts, path: Path) -> Charges:
     return Charges.joined([known.take(~stretches), nothing_known.take(~stretches), hosts])
 
 
+def _before_source(facts: Facts, course: Course, path: Path, replayed: Replayed) -> Charges:
+    """Return what lies before the source that the walk ends at, where that is later than the first: it is unknown."""
+    edge = course.edges.edge[path.edge[-1:]]
+    since_ns = float(path.since_ns[-1]) if len(path) else replayed.end_ns
+    left_ns = round(since_ns) - round(replayed.begin_ns)
+    nowhere = np.full(len(edge), UNKNOWN)
+    cause = np.full(len(edge), Charge.UNKNOWN)
+    phase, kind = np.full(len(edge), Phase.NOT_KNOWN), facts.graph.edges.kind[edge].astype(np.int64)
+    rank = facts.graph.edge_rank[edge]
+    return Charges(rank, nowhere, cause, phase, nowhere, kind, np.full(len(edge), left_ns), facts.device[edge])
+
+
 def causes_of_edges(facts: Facts, edges: Int64) -> Int64:
     """Return what each edge is charged for; of a host's stretches, which have several causes, UNKNOWN."""
     graph = facts.graph
@@ -147,6 +160,7 @@ def causes_of_edges(facts: Facts, edges: Int64) -> Int64:
     packs = values_at(facts.of_activities("packing"), facts.activity[edges], 0) > 0
     runs = np.where(packs, Charge.PACKING, of_kind[facts.kind[edges]])
     cause: Int64 = np.where(kind == EdgeKind.RUN, runs, of_edge[kind])
+    cause[facts.is_own_part_of_waiting[edges]] = Charge.SYNCHRONIZE
     return np.where(graph.unresolved[edges], Charge.UNRESOLVED, cause)
 
 

@@ -116,7 +116,7 @@ def _expand(replayed: Replayed, lags: Float64, walked: list[tuple[int, float]]) 
     base = np.repeat((total - lags[edges])[begins_at], counts)
     since_ns = np.repeat(ends, counts) - (total - base)
     # Edges may run back in time, by the clocks' error: the path itself never does.
-    since_ns = np.maximum(np.minimum.accumulate(since_ns), replayed.begin_ns)
+    since_ns = np.clip(np.minimum.accumulate(since_ns), replayed.begin_ns, replayed.end_ns)
     return Path(edges, since_ns, np.r_[replayed.end_ns, since_ns[:-1]][: len(since_ns)])
 
 

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Columns, Float64, Int64, begins, distinct, joint, middles, places_since
+from analyzers.arrays import Columns, Float64, Int64, Mask, begins, distinct, joint, middles, places_since
+
+# Ranks are alike that have so much of each other's work.
+ALIKE = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +31,20 @@ class Likes(Columns):
     rank: Int64
     step: Int64
 
-    def as_others(self, ns: Float64, places: Collection[int]) -> tuple[Int64, Float64]:
-        """Return the edges of some ranks, and what each would take as the others'; `ns` is what edges take now."""
+    def alike(self, ranks: int) -> Mask:
+        """Return which of so many ranks do the same in the same order, nine of ten of both at least: a square."""
+        held = np.zeros((int(self.key.max(initial=-1)) + 1, ranks))
+        held[self.key, self.rank] = 1
+        common = held.T @ held
+        count = np.diag(common)
+        alike: Mask = common >= ALIKE * np.maximum(count[:, None], count[None, :])
+        return alike
+
+    def as_others(self, ns: Float64, places: Collection[int], others_places: Collection[int]) -> tuple[Int64, Float64]:
+        """Return the edges of some ranks, and what each would take as others'; `ns` is what edges take now."""
         values = ns[self.edge]
         own = np.isin(self.rank, list(places))
-        others = np.flatnonzero(~own)
+        others = np.flatnonzero(np.isin(self.rank, list(others_places)))
         others = others[np.lexsort((values[others], self.key[others]))]
         key = self.key[others]
         first, past = np.searchsorted(key, self.key[own]), np.searchsorted(key, self.key[own], side="right")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,12 +23,15 @@ from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import Controls
 from analyzers.statistics import Limits
+from analyzers.texts import listed
 
 # From so many steps on the gain is known by its mean over them, else by their range.
 ENOUGH_STEPS = 6
 NORMAL = 1.959964
 # With unknown remainders kept as recorded a gain has at least this share left.
 RELIABLE = 0.75
+# So many ranks are named.
+MOST_NAMED = 8
 # So many scenarios are replayed at once: more take more memory, and no less time.
 AT_ONCE = 12
 
@@ -78,6 +81,10 @@ class Model:
         """Return the course of the typical steps at the step that people train."""
         return calibrate(course_of(self.graph, self._typical), self._controls)
 
+    def check_order(self) -> None:
+        """Raise NoOrder where what waits for what runs in a circle."""
+        assert self.calibrated.course.contracted.batches is not None
+
     @cached_property
     def facts(self) -> Facts:
         """Return what is known of each edge."""
@@ -122,10 +129,21 @@ def _gain(scenario: Scenario, before_ns: Float64, after_ns: Float64) -> Gain:
     else:
         steps = (by_step.min(), by_step.max())
     low, high = min(by_variant.min(), steps[0]), max(by_variant.max(), steps[1])
-    reliable = bool(by_variant[KEPT] >= RELIABLE * by_variant[0])
+    reliable = bool(by_variant[0] <= 0 or by_variant[KEPT] >= RELIABLE * by_variant[0])
     return Gain(scenario, float(after_ns[:, 0].mean()), float(by_variant[0]), (float(low), float(high)), reliable)
 
 
-def has_model(run: RunSummary) -> bool:
-    """Whether all ranks of a run tell what had to come before what."""
-    return all(measured.graph is not None for measured in run.in_full)
+def why_none(run: RunSummary) -> str | None:
+    """Return why a run that was read with what a model needs has none; None where nothing is in its way."""
+    graphs = {rank: measured.graph for rank, measured in zip(run.ranks, run.in_full, strict=True)}
+    without = [rank.rank for rank, graph in graphs.items() if graph is None]
+    if without:
+        return f"no launches of kernels are recorded on {_named(without)}"
+    unmarked = [rank.rank for rank, graph in graphs.items() if graph is not None and not len(graph.steps)]
+    if unmarked and len(unmarked) < len(graphs):
+        return f"no steps are marked on {_named(unmarked)}"
+    return None
+
+
+def _named(ranks: Sequence[RankNumber]) -> str:
+    return f"rank {listed(ranks, MOST_NAMED)}"

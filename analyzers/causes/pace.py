@@ -91,7 +91,8 @@ class Course:
             return only
         steps = len(self.steps)
         lengths = np.diff(np.stack(at_marks[steps * self.settling :]), axis=0)
-        longest = lengths.sum(axis=0).argmax(axis=0)
+        # Of ranks that take equally long the first counts, in every scenario.
+        longest = np.rint(lengths.sum(axis=0)).argmax(axis=0)
         of_longest = np.take_along_axis(lengths, longest[None, None, :], axis=1)[:, 0]
         by_step: Float64 = of_longest.reshape(self.settling, steps, -1).mean(axis=0)
         return by_step
@@ -106,7 +107,9 @@ class Course:
 def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:
     """Return the course of a run's typical steps; where no two profiled steps follow one another, of one alone."""
     points, edges = graph.points, graph.edges
-    present = set(np.unique(points.step).tolist())
+    # A step that a rank lacks has no length there.
+    held = [points.step[_marks_of(graph, place)] for place in range(len(graph.ranks))]
+    present = set.intersection(*(set(np.unique(steps).tolist()) for steps in held)) - {UNKNOWN}
     steps = [step for step in typical if step in present]
     template = next((step for step in steps if step + 1 in present), None)
     if template is None:
@@ -148,11 +151,17 @@ def _course_edges(graph: RunGraph, rows: Int64, place: int, *, earlier: bool) ->
 def _marks(graph: RunGraph, step: int) -> Int64:
     """Return each rank's first activity in a step; on a CPU run, where the step is marked."""
     points = graph.points
-    on_host = np.array([part.on_host for part in graph.parts] + [False])[graph.rank]
-    kind = np.where(on_host, PointKind.BEGIN, PointKind.START)
-    starts = np.flatnonzero((points.step == step) & (points.kind == kind))
-    starts = starts[np.lexsort((points.time_ns[starts], graph.rank[starts]))]
-    return starts[begins(graph.rank[starts])]
+    ranks = range(len(graph.ranks))
+    own = [(marks := _marks_of(graph, place))[points.step[marks] == step] for place in ranks]
+    return np.array([marks[points.time_ns[marks].argmin()] for marks in own], dtype=np.int64)
+
+
+def _marks_of(graph: RunGraph, place: int) -> Int64:
+    """Return the points of a rank from which its steps may be counted."""
+    kind = PointKind.BEGIN if graph.parts[place].on_host else PointKind.START
+    first, past = graph.first_point[place : place + 2].tolist()
+    marks: Int64 = first + np.flatnonzero(graph.points.kind[first:past] == kind)
+    return marks
 
 
 def _like(graph: RunGraph, between: Int64, steps: tuple[int, int, int], place: int) -> CourseEdges:

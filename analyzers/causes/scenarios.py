@@ -40,10 +40,10 @@ def scenarios(lags: Lags, walked: Walked, stages: Mapping[int, Collection[int]])
     One that only shortens what a rank does brings no more than what the critical path has of that.
     """
     ranks = lags.graph.ranks
-    for place, rank in enumerate(ranks if len(ranks) > 1 else ()):
-        for what, (change, causes) in RANKS.items():
+    for place, rank in enumerate(ranks):
+        for what, (change, causes) in RANKS.items() if lags.like_ranks(place) else ():
             if _on_path(walked, (place,), causes) >= LEAST_SHARE:
-                yield Scenario("straggler", f"rank {rank}: {what}", _at_ranks(change, (place,)))
+                yield Scenario("straggler", f"rank {rank}: {what}", _at_rank(change, place))
     for stage, places in stages.items() if len(stages) > 1 else ():
         if _on_path(walked, places, COMPUTES) >= LEAST_SHARE:
             yield Scenario("straggler", f"stage {stage}: compute", _at_stage(stages, stage))
@@ -62,57 +62,57 @@ def _on_path(walked: Walked, places: Collection[int], causes: Collection[Charge]
     return float(charges.ns[chosen].sum() / max(charges.ns.sum(), 1))
 
 
-def _at_ranks(change: Callable[[Lags, Collection[int]], Lags], places: Collection[int]) -> Callable[[Lags], Lags]:
-    return lambda lags: change(lags, places)
+def _at_rank(change: Callable[[Lags, int], Lags], place: int) -> Callable[[Lags], Lags]:
+    return lambda lags: change(lags, place)
 
 
 def _at_stage(stages: Mapping[int, Collection[int]], stage: int) -> Callable[[Lags], Lags]:
     return lambda lags: stage_as_others(lags, stages, stage)
 
 
-def compute_as_others(lags: Lags, places: Collection[int]) -> Lags:
+def compute_as_others(lags: Lags, place: int) -> Lags:
     """Return the lags with a rank's kernels as long as the others', its unknown remainders as long in sum."""
     changed = lags.ns.copy()
     graph = lags.graph
     for variant in range(lags.ns.shape[1]):
-        edges, ns = lags.kernels.as_others(lags.ns[:, variant], places)
+        edges, ns = lags.kernels.as_others(lags.ns[:, variant], (place,), lags.like_ranks(place))
         changed[edges, variant] = ns
     unknown = np.flatnonzero((graph.edges.unknown_ns > 0) & lags.in_course)
     sums = np.bincount(graph.edge_rank[unknown], graph.edges.unknown_ns[unknown], len(graph.ranks))
-    others = float(np.median(np.delete(sums, list(places))))
-    share = np.minimum(np.divide(others, sums, out=np.ones(len(sums)), where=sums > 0), 1)
-    own = unknown[np.isin(graph.edge_rank[unknown], list(places))]
-    less_ns = graph.edges.unknown_ns[own] * (1 - share[graph.edge_rank[own]])
+    others = float(np.median(sums[lags.like_ranks(place)]))
+    share = min(others / sums[place], 1.0) if sums[place] else 1.0
+    own = unknown[graph.edge_rank[unknown] == place]
+    less_ns = graph.edges.unknown_ns[own] * (1 - share)
     changed[own] -= less_ns[:, None] * lags.kept
     return Lags(lags.calibrated, lags.facts, changed)
 
 
-def host_as_others(lags: Lags, places: Collection[int]) -> Lags:
+def host_as_others(lags: Lags, place: int) -> Lags:
     """Return the lags with a rank's host as fast as the others'; what it fetches of input stays."""
     changed = lags.ns.copy()
     inputs = _input_ns(lags)
     for variant in range(lags.ns.shape[1]):
         own = lags.ns[:, variant] - inputs[:, variant]
-        edges, ns = lags.host_time.as_others(own, places)
+        edges, ns = lags.host_time.as_others(own, (place,), lags.like_ranks(place))
         changed[edges, variant] = ns + inputs[edges, variant]
     return Lags(lags.calibrated, lags.facts, changed)
 
 
-def input_as_others(lags: Lags, places: Collection[int]) -> Lags:
+def input_as_others(lags: Lags, place: int) -> Lags:
     """Return the lags with a rank's input as fast as the others': covered time by others' over own sum."""
     inputs, rank = _input_ns(lags), lags.graph.edge_rank
     used = lags.in_course
     sums = np.stack([inputs[used & (rank == other)].sum(axis=0) for other in range(len(lags.graph.ranks))])
-    others = np.median(np.delete(sums, list(places), axis=0), axis=0)
-    share = np.minimum(np.divide(others, sums, out=np.ones(sums.shape), where=sums > 0), 1)
-    own = np.flatnonzero(np.isin(rank, list(places)) & (inputs[:, 0] > 0))
-    return lags.at(own, lags.ns[own] - inputs[own] * (1 - share[rank[own]]))
+    others = np.median(sums[lags.like_ranks(place)], axis=0)
+    share = np.minimum(np.divide(others, sums[place], out=np.ones(len(others)), where=sums[place] > 0), 1)
+    own = np.flatnonzero((rank == place) & (inputs[:, 0] > 0))
+    return lags.at(own, lags.ns[own] - inputs[own] * (1 - share))
 
 
 COMPUTES = (Charge.COMPUTE, Charge.PACKING, Charge.UNKNOWN)
 HOSTS = (Charge.OPERATOR, Charge.PYTHON, Charge.LAUNCH, Charge.GC, Charge.ALLOCATOR)
 # What a rank has of its own, with what it is charged for on the critical path.
-RANKS: dict[str, tuple[Callable[[Lags, Collection[int]], Lags], tuple[Charge, ...]]] = {
+RANKS: dict[str, tuple[Callable[[Lags, int], Lags], tuple[Charge, ...]]] = {
     "compute": (compute_as_others, COMPUTES),
     "host": (host_as_others, HOSTS),
     "input": (input_as_others, (Charge.INPUT,)),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN
-from analyzers.causes import ChargeRow, Model, charge_rows, has_model
+from analyzers.causes import ChargeRow, Model, NoOrder, charge_rows, why_none
 from analyzers.collectives import (
     CollectiveRow,
     Exchange,
@@ -41,7 +41,7 @@ from analyzers.layers import (
     tensor_rows,
 )
 from analyzers.layers.strategies import AttentionRow, ExpertRow, attention_rows, expert_rows
-from analyzers.rank import Breakdown, Measured, RunSummary, device_labels
+from analyzers.rank import Breakdown, Measured, RunSummary, device_labels, has_causes
 from analyzers.reporting.measures import (
     Compute,
     IdleRows,
@@ -205,11 +205,29 @@ class Analyses:
     @cached_property
     def causes(self) -> Model | None:
         """Return the causal model; None where the run was read without what it needs, or does not tell it."""
-        if not has_model(self.run):
-            return None
+        return self._model[0]
+
+    @property
+    def why_no_causes(self) -> str | None:
+        """Return why a run that was read with what a causal model needs has none."""
+        return self._model[1]
+
+    @cached_property
+    def _model(self) -> tuple[Model | None, str | None]:
+        """Return the causal model, or why there is none; neither where the run was read without what it needs."""
+        if not has_causes(self.run):
+            return None, None
+        why = why_none(self.run)
+        if why is not None:
+            return None, why
         windows = Breakdown.joined([measured.windows for measured in self.run.in_full])
         typical = typical_windows(windows, self.controls.unprofiled).steps.typical
-        return Model(self.in_full, self.controls, typical, self.typical.steps.typical)
+        model = Model(self.in_full, self.controls, typical, self.typical.steps.typical)
+        try:
+            model.check_order()
+        except NoOrder as error:
+            return None, str(error)
+        return model, None
 
     @cached_property
     def charge_rows(self) -> list[ChargeRow]:

@@ -231,6 +231,8 @@ def notices_of(analyses: Analyses) -> Iterator[Notice]:
     yield from expert_notices(exchanged, analyses.experts)
     yield from distortion_warnings(analyses.cost)
     yield from compute_notices(analyses.computed)
+    if analyses.why_no_causes is not None:
+        yield Notice(Code.CHARGES_ARE_NULL, f"what steps consist of is not known (charges): {analyses.why_no_causes}")
 
 
 def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:

@@ -66,7 +66,7 @@ def _of_cpu_run(trace: RankTrace, ran: HostRows) -> RankGraph:
     """Return the graph of a rank that computes on its host: the main thread's time, and gloo's spans beside it."""
     calls, spans = cpu_calls(trace, ran)
     marked = profiler_steps(trace.events)
-    steps = CutSteps(marked.number, marked.start_ns, marked.start_ns, marked.cycle)
+    steps = CutSteps(marked.number, marked.start_ns, marked.start_ns, marked.cycle, marked.end_ns)
     return _graph(ran, (_points(calls, spans, steps), cpu_edges(calls, spans)), calls, spans, steps, on_host=True)
 
 
@@ -113,12 +113,13 @@ def _cut_steps(trace: RankTrace, ran: Activities, calls: Calls) -> CutSteps:
     cut_ns = calls.begin_ns[ran.call[launched[first]]]
     order = np.argsort(cut_ns, kind="stable")
     present, first, cut_ns = present[order], first[order], cut_ns[order]
-    return CutSteps(steps.number[present], cut_ns, ran.start_ns[launched[first]], steps.cycle[present])
+    first_start_ns, end_ns = ran.start_ns[launched[first]], steps.end_ns[present]
+    return CutSteps(steps.number[present], cut_ns, first_start_ns, steps.cycle[present], end_ns)
 
 
 def _points(calls: Calls, ran: Activities, steps: CutSteps) -> Points:
     """Return points of calls, begin and end by turns, then those of activities, start and stop by turns."""
-    call_step = np.searchsorted(steps.cut_ns, calls.begin_ns, side="right") - 1
+    call_step = steps.at(calls.begin_ns)
     started_in = np.searchsorted(steps.first_start_ns, ran.start_ns, side="right") - 1
     run_step = np.where(ran.call >= 0, np.r_[call_step, UNKNOWN][ran.call], started_in)
     lane = ran.device * (int(ran.stream.max(initial=0)) + 1) + ran.stream

@@ -14,7 +14,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, values_at
 from analyzers.rank.columns import Attribution, OtherLine
-from analyzers.rank.dependencies.points import Activities, Calls, EdgeKind, Edges
+from analyzers.rank.dependencies.points import CLOCK_ERROR_NS, Activities, Calls, EdgeKind, Edges
 from analyzers.rank.idle import Phase
 from analyzers.run import RankTrace
 from analyzers.trace import Events
@@ -93,7 +93,8 @@ class Device:
         call = self.ran.call[rows]
         from_begin = self.is_blocking_copy[call] | (self.calls.end_ns[call] > self.ran.start_ns[rows])
         since_ns = np.where(from_begin, self.calls.begin_ns[call], self.calls.end_ns[call])
-        lag_ns = np.minimum(self.ran.start_ns[rows] - since_ns, self._usual_latency_ns)
+        # What starts before its call by more than the clocks' error contradicts the edge, which is dropped then.
+        lag_ns = np.clip(self.ran.start_ns[rows] - since_ns, -CLOCK_ERROR_NS, self._usual_latency_ns)
         return Edges.of(2 * call + 1 - from_begin, self.start[rows], lag_ns, EdgeKind.LAUNCH)
 
     @property

@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
 from analyzers.texts import brief
 
 
@@ -150,13 +150,22 @@ class CutSteps(Columns):
     """Profiled steps in order: their numbers, and in which cycle of the profiler each is.
 
     `cut_ns` is when the host launches the first activity of each, `first_start_ns` when that starts; on a CPU run both
-    are when the step is marked.
+    are when the step is marked. `end_ns` is when its mark ends.
     """
 
     number: Int64
     cut_ns: Int64
     first_start_ns: Int64
     cycle: Int64
+    end_ns: Int64
+
+    def at(self, instant_ns: Int64) -> Int64:
+        """Return the place of the step at each instant, -1 before the first one, and behind the last of a cycle."""
+        place = np.searchsorted(self.cut_ns, instant_ns, side="right") - 1
+        ends_cycle = np.r_[np.diff(self.cycle) != 0, True][: len(self.cycle)]
+        behind = (place >= 0) & values_at(ends_cycle, place, 0).astype(bool)
+        behind &= instant_ns >= values_at(self.end_ns, place)
+        return np.where(behind, UNKNOWN, place)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +196,8 @@ def bound(points: Points, edges: Edges) -> tuple[Edges, int]:
     What is left of a point's time over its latest edge goes to that edge: as its own scatter, or as unknown.
     """
     slack = points.time_ns[edges.target] - points.time_ns[edges.source] - edges.lag_ns
-    allowed = slack >= -CLOCK_ERROR_NS
+    # A launch may start before its call by the clocks' error, and no earlier.
+    allowed = slack >= np.where(edges.kind == EdgeKind.LAUNCH, 0, -CLOCK_ERROR_NS)
     kept, slack = edges.take(allowed), slack[allowed]
     lag_ns = kept.lag_ns + np.minimum(slack, 0)
     slack = np.maximum(slack, 0)

@@ -107,5 +107,5 @@ def soon_after(device: Device, starts: Int64) -> Edges:
     order = np.argsort(ran.stop_ns, kind="stable")
     at = np.searchsorted(ran.stop_ns[order], ran.start_ns[starts], side="right") - 1
     source = values_at(order, at)
-    near = (source >= 0) & (ran.start_ns[starts] - values_at(ran.stop_ns, source) <= SOON_NS)
+    near = (source >= 0) & (source != starts) & (ran.start_ns[starts] - values_at(ran.stop_ns, source) <= SOON_NS)
     return _edges(device, source[near], starts[near])
