@@ -192,5 +192,6 @@ def _by_state(facts: Facts, edge: Int64, whole: Charges) -> Charges:
         place=stretches.place[piece],
         ns=ns,
     )
+    # No state is known of a stretch without length, nor where its thread has no rows at all.
     bare = whole.take(counts == 0)
     return Charges.joined([in_pieces, replace(bare, cause=np.full(len(bare), Charge.PYTHON))])

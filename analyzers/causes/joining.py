@@ -180,9 +180,9 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> R
     time_ns = graph.points.time_ns
     met_ns = np.full(len(instances), np.iinfo(np.int64).min)
     np.maximum.at(met_ns, kept.instance, time_ns[kept.start])
-    late_ns = time_ns[kept.start + 1] - met_ns[kept.instance]
-    waited = late_ns >= -BEFORE_MEETING_NS
-    # A member that leaves before all have come holds up nobody's end but others'.
+    ends_after_ns = time_ns[kept.start + 1] - met_ns[kept.instance]
+    waited = ends_after_ns >= -BEFORE_MEETING_NS
+    # A member that leaves before all have come still counts as arriving, but its own end waits for nobody.
     numbers = np.flatnonzero(known)
     point = np.full(len(instances), UNKNOWN)
     point[numbers] = len(graph.points) + np.arange(len(numbers))
@@ -204,7 +204,7 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> R
     in_instance[run_of[kept.start]] = True
     alone[communicates & ~in_instance] = True
     arrive = Edges.of(kept.start, point[kept.instance], np.zeros(len(kept), dtype=np.int64), EdgeKind.ARRIVE)
-    transfer = Edges.of(point[leaves.instance], leaves.start + 1, late_ns[waited], EdgeKind.TRANSFER)
+    transfer = Edges.of(point[leaves.instance], leaves.start + 1, ends_after_ns[waited], EdgeKind.TRANSFER)
     transfer = Edges(**(transfer.columns() | {"light_ns": _light_transfers(graph, kept, leaves, len(instances))}))
     own = graph.edges.take(~is_transfer)
     nothing = np.full(len(kept), UNKNOWN)
@@ -227,7 +227,7 @@ def _communicates(part: RankGraph) -> Mask:
     """Whether edges of a rank are how long communication takes."""
     edges = part.edges
     activity = (edges.source - 2 * len(part.calls)) // 2
-    runs: Mask = (edges.kind == EdgeKind.RUN) & (part.activities.kind[np.maximum(activity, 0)] == Kind.COMM)
+    runs: Mask = (edges.kind == EdgeKind.RUN) & (values_at(part.activities.kind, activity) == Kind.COMM)
     return runs
 
 

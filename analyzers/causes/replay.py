@@ -45,7 +45,7 @@ class Batch:
     by: Int64
 
     def advance(self, times: Float64, chains: Float64, apart: float) -> None:
-        """Set the times of the batch's points; no times lie `apart` / 4 from one another."""
+        """Set the times of the batch's points; no two times lie further from one another than `apart` / 4."""
         along = np.cumsum(chains[self.chain], axis=0)
         along -= along[self.begin]
         arrivals = times[self.source] + chains[self.by]
@@ -219,11 +219,11 @@ class _Entering(Columns):
     along: Mask
 
 
-def _batch(into: _Entering, position: Int64, no_time: int) -> Batch:
+def _batch(into: _Entering, position: Int64, empty_chain: int) -> Batch:
     """Return the batch of the points that some chains lead to."""
     nodes = np.unique(into.target)
     before = np.full(len(nodes), UNKNOWN)
-    chain = np.full(len(nodes), no_time)
+    chain = np.full(len(nodes), empty_chain)
     follows = into.along & np.isin(into.source, nodes)
     at = np.searchsorted(nodes, into.target[follows])
     before[at] = np.searchsorted(nodes, into.source[follows])

@@ -38,7 +38,7 @@ _SUSPECTS = 3
 
 def report(source: Run | RunSummary, links: Calibration | None = None) -> Report:
     """Return everything that can be said of a run; `links` takes the place of the calibration that lies beside it."""
-    run = summary_of(source) if isinstance(source, Run) else source
+    run = summary_of(source, causes=True) if isinstance(source, Run) else source
     analyses = Analyses(run, links)
     exchanged = analyses.exchanged
     facts = run_facts(run, exchanged, list(notices_of(analyses)))

@@ -28,7 +28,7 @@ from tracer.errors import TracerError
 from tracer.reading import Readers, processes, read_lanes, read_run
 from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
-from tracer.reading.cache.packing import LANES, PARTS, SCHEDULES
+from tracer.reading.cache.packing import CAUSES, LANES, PARTS, SCHEDULES
 from tracer.reading.cache.store import Cache
 from tracer.results import run_report
 from tracer.second_reading import read_twice
@@ -230,7 +230,7 @@ def test_less_memory_than_reading_needs_is_no_hit(cache, name):
     for file in find(path, memory=10**10).files:
         kept = Cache(cache)
         cache.mkdir(exist_ok=True)
-        summaries = kept.reading()(file, lanes=False, schedules=False)
+        summaries = kept.reading()(file, lanes=False, schedules=False, causes=False)
         enough, less = (replace(file, memory=summaries[0].peak_bytes - count) for count in (0, 1))
         assert not list(differences(summaries, summarize_file(enough)))
         assert not list(differences(summaries, kept.look_up(enough, ())))
@@ -292,7 +292,7 @@ def test_an_entry_that_is_damaged_anywhere_is_read_past_and_rewritten(cache, run
         flipped = bytes([whole[place] ^ 1])
         for data in (whole[:place] + flipped + whole[place + 1 :], whole[:place], whole[:place] + whole[place + 1 :]):
             entry.write_bytes(data)
-            assert Cache(cache).look_up(file, ()) is None
+            assert Cache(cache).look_up(file, (CAUSES,)) is None
     entry.write_bytes(whole[:-1])
     reads.clear()
     assert told(capsys, run) == first
@@ -354,7 +354,7 @@ def test_threads_that_keep_look_up_and_clean_see_whole_entries_or_none(cache, ru
     kept = Cache(cache)
     cache.mkdir()
     file = find(run, memory=10**10).files[0]
-    summary = kept.reading()(file, lanes=True, schedules=False)
+    summary = kept.reading()(file, lanes=True, schedules=False, causes=False)
     wrong, hits = [], []
 
     def keeps():

@@ -59,8 +59,8 @@ def test_every_layout_gives_the_truth(tmp_path, layout, zipped):
 def test_a_summary_says_what_the_rows_say(tmp_path):
     folder = write_run(tmp_path / "run", RUN)
     with ThreadPoolExecutor(2) as executor:
-        assert to_json(report(summarize(folder, executor))) == to_json(report(analyzers.load(folder)))
-    (rank, *_) = summarize(folder).ranks
+        assert to_json(report(summarize(folder, executor, causes=True))) == to_json(report(analyzers.load(folder)))
+    (rank, *_) = summarize(folder, causes=True).ranks
     assert rank.timed.communication.dur_ns.tolist() == [2000, 2000] * RUN.steps
     exposed = rank.timed.exposed[0]
     assert exposed.length_ns() == sum(row[2] for row in truth(RUN))
@@ -447,7 +447,7 @@ def test_nothing_is_forked_beside_threads(monkeypatch, platform, loaded, method)
 
 def test_processes_may_be_spawned_too(large_run, told, monkeypatch):
     monkeypatch.setattr(workers, "start_method", lambda *_: "spawn")
-    assert to_json(report(workers.read_run(large_run))) == told
+    assert to_json(report(workers.read_run(large_run, causes=True))) == told
 
 
 def test_a_killed_process_is_one_line(larger_run):

@@ -58,7 +58,7 @@ def host_edges(ran: HostRows, calls: Calls) -> Edges:
     main = ran.states.main_thread()
     by_thread = rows_by(calls.thread)
     own = by_thread.pop(main, np.zeros(0, dtype=np.int64))
-    source, target = [own[:-1]], [own[1:]]
+    source, target = [], []
     handed_over = np.zeros(len(own) + 1, dtype=bool)
     for thread, others in by_thread.items():
         burst = np.searchsorted(calls.begin_ns[own], calls.begin_ns[others], side="right") - 1
@@ -70,7 +70,10 @@ def host_edges(ran: HostRows, calls: Calls) -> Edges:
             source.append(before)
             target.append(after)
             handed_over[joined] = True
-    source[0], target[0] = own[:-1][~handed_over[: len(own) - 1]], own[1:][~handed_over[: len(own) - 1]]
+    # The main thread goes on by itself where it has not handed over.
+    goes_on = ~handed_over[: max(len(own) - 1, 0)]
+    source.append(own[:-1][goes_on])
+    target.append(own[1:][goes_on])
     return stretch_edges(calls, np.concatenate(source), np.concatenate(target))
 
 

@@ -82,9 +82,9 @@ class Edges(Columns):
     @classmethod
     def of(cls, source: Int64, target: Int64, lag_ns: Int64, kind: EdgeKind) -> Edges:
         """Return edges of one kind."""
-        none = np.zeros(len(source), dtype=np.int64)
-        kinds = np.full(len(source), kind, dtype=np.int8)
-        return cls(source, target, lag_ns, kinds, none, none - 1)
+        count = len(source)
+        known, not_known = np.zeros(count, dtype=np.int64), np.full(count, UNKNOWN)
+        return cls(source, target, lag_ns, np.full(count, kind, dtype=np.int8), known, not_known)
 
 
 @dataclass(frozen=True, eq=False)
