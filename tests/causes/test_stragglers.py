@@ -15,6 +15,7 @@ import analyzers
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.trace import Category
+from tests.support import causal
 from tests.support.straggler_replay import DEPENDENCIES, Replay, as_published, from_rows
 from tests.support.stragglers import JOBS, PUBLIC, Job, Kind, convert, drawn, read
 
@@ -25,6 +26,8 @@ pytestmark = [
 # What holds the last stage of a job up, and its rank 0: the shares of what ideal durations save that they alone save.
 LAST_STAGE = {"ST": 1.2194, "SE": 0.6877}
 RANK_0 = {"AR": 1.0017}
+# Where the model's largest gain is.
+CULPRITS = {"AR": "rank 0: compute", "ST": "stage 3: compute", "SE": "all ranks"}
 # The job's clock is off by up to so much where streams say what came first.
 CLOCK_NS = 150_000
 
@@ -80,6 +83,14 @@ def test_rows_alone_say_what_operations_wait_for(job: Job, folder: Path) -> None
         assert replay.share_of(last_stage(job)) == pytest.approx(LAST_STAGE[job.name], rel=0.01)
     if job.name in RANK_0:
         assert replay.share_of({0}) == pytest.approx(RANK_0[job.name], rel=0.01)
+
+
+def test_the_model_says_how_much_slower_a_job_is_and_names_the_culprit(job: Job, folder: Path) -> None:
+    model = causal.model_of(folder)
+    gains = {gain.scenario.kind: gain for gain in reversed(model.gains)}
+    before_ns = float(model.lags.paces(model.lags)[0, 0])
+    assert before_ns / gains["alike"].step_ns == pytest.approx(published(job)["blocking_slowdown"], rel=0.01)
+    assert model.gains[0].scenario.at == CULPRITS[job.name]
 
 
 @pytest.mark.parametrize("without", DEPENDENCIES)
