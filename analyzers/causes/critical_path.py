@@ -57,7 +57,12 @@ class Replayed:
         """Return for each point of a visit's step the chain that lets it come last, -1 for all others."""
         contracted = self.course.contracted
         rows, arrival_ns = self.arrivals(visit)
-        rows = rows[np.argsort(arrival_ns, kind="stable")]
+        # Of those that come together the one that came last in the recorded times binds, whatever ranks are called.
+        source = contracted.chains.source[rows]
+        carried = source >= contracted.size
+        source[carried] = contracted.carried[source[carried] - contracted.size]
+        time_ns = self.course.graph.points.time_ns[source]
+        rows = rows[np.lexsort((time_ns, np.rint(arrival_ns)))]
         bound = np.full(contracted.size, -1)
         bound[contracted.chains.target[rows]] = rows
         return bound
@@ -72,7 +77,8 @@ def replay(course: Course, lags: Float64) -> Replayed:
     ends = course.marks[0] if len(course.marks) else np.array([int(last.argmax())])
     begun_ns = before[ends] if len(course.marks) else before.min(keepdims=True)
     lengths = last[ends] - begun_ns
-    longest = int(lengths.argmax())
+    latest = course.latest if len(course.marks) else np.zeros(1, dtype=np.int64)
+    longest = int(latest[np.rint(lengths)[latest].argmax()])
     begin_ns, end_ns = float(begun_ns[longest]), float(last[ends[longest]])
     return Replayed(course, history, chains, int(ends[longest]), begin_ns, end_ns, ends, lengths, step_lengths)
 

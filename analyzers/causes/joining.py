@@ -110,6 +110,7 @@ def join(parts: Sequence[tuple[RankNumber, RankGraph]], exchanged: Exchange) -> 
         ),
         members,
         exchanged,
+        [shift[rank] for rank in ranks],
     )
 
 
@@ -170,7 +171,7 @@ def _members(
     return _Members(instances.of_member, start)
 
 
-def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> RunGraph:
+def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange, shifts_ns: Sequence[int]) -> RunGraph:
     """Return the graph with a point at which each instance's last member has come, from which its ends follow."""
     instances = exchanged.matching.instances
     known = np.ones(len(instances), dtype=bool)
@@ -205,7 +206,9 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange) -> R
     alone[communicates & ~in_instance] = True
     arrive = Edges.of(kept.start, point[kept.instance], np.zeros(len(kept), dtype=np.int64), EdgeKind.ARRIVE)
     transfer = Edges.of(point[leaves.instance], leaves.start + 1, ends_after_ns[waited], EdgeKind.TRANSFER)
-    transfer = Edges(**(transfer.columns() | {"light_ns": _light_transfers(graph, kept, leaves, len(instances))}))
+    transfer = Edges(
+        **(transfer.columns() | {"light_ns": _light_transfers(graph, shifts_ns, kept, leaves, len(instances))})
+    )
     own = graph.edges.take(~is_transfer)
     nothing = np.full(len(kept), UNKNOWN)
     return RunGraph(
@@ -231,9 +234,20 @@ def _communicates(part: RankGraph) -> Mask:
     return runs
 
 
-def _light_transfers(graph: RunGraph, kept: _Members, leaves: _Members, instances: int) -> Int64:
-    """Return how long after the last arrival each member ends in the light windows, UNKNOWN where one has none."""
-    start = np.concatenate([_by_point(part, part.activities.light_start_ns) for part in graph.parts])
+def _light_transfers(
+    graph: RunGraph, shifts_ns: Sequence[int], kept: _Members, leaves: _Members, instances: int
+) -> Int64:
+    """Return how long after the last arrival each member ends in the light windows, UNKNOWN where one has none.
+
+    `shifts_ns` is what to take off each rank's times.
+    """
+    start = np.concatenate(
+        [
+            _by_point(part, np.where(at >= 0, at - shift_ns, UNKNOWN))
+            for part, shift_ns in zip(graph.parts, shifts_ns, strict=True)
+            for at in [part.activities.light_start_ns]
+        ]
+    )
     dur = np.concatenate([_by_point(part, part.activities.light_ns) for part in graph.parts])
     met = np.full(instances, np.iinfo(np.int64).min)
     np.maximum.at(met, kept.instance, start[kept.start])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, sorted_set
 from analyzers.errors import AnalysisError
 
 
@@ -28,11 +28,21 @@ def in_order(time_ns: Int64, source: Int64, target: Int64) -> Int64:
 
 
 def _relaxed(value: Int64, source: Int64, target: Int64, lag: int, most: int) -> Int64:
-    """Return values, raised until each is at least its sources' plus a lag, in so many rounds at most."""
+    """Return values, raised until each is at least its sources' plus a lag, in so many rounds at most.
+
+    Each round looks only at edges out of what the round before raised.
+    """
     value = value.copy()
+    order = np.argsort(source, kind="stable")
+    source, target = source[order], target[order]
+    first = np.searchsorted(source, np.arange(len(value) + 1))
+    edges = np.arange(len(source))
     for _ in range(most + 1):
-        behind = value[source] + lag > value[target]
-        if not behind.any():
+        edges = edges[value[source[edges]] + lag > value[target[edges]]]
+        if not len(edges):
             return value
-        np.maximum.at(value, target[behind], value[source[behind]] + lag)
+        np.maximum.at(value, target[edges], value[source[edges]] + lag)
+        raised = sorted_set(target[edges])
+        counts = first[raised + 1] - first[raised]
+        edges = np.repeat(first[raised] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
     raise NoOrder("what waits for what runs in a circle")

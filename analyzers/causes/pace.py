@@ -66,6 +66,12 @@ class Course:
         track = joint(graph.rank, on_host.astype(np.int64), np.where(on_host, 0, points.lane))
         return np.where(points.kind == PointKind.MEETING, UNKNOWN, track)
 
+    @cached_property
+    def latest(self) -> Int64:
+        """Return the places of ranks by their first recorded mark, the latest first: of equal ranks it counts."""
+        latest: Int64 = np.argsort(-self.graph.points.time_ns[self.marks[0]], kind="stable")
+        return latest
+
     @property
     def settling(self) -> int:
         """Return how many rounds let the replay settle; as many are measured."""
@@ -91,8 +97,7 @@ class Course:
             return only
         steps = len(self.steps)
         lengths = np.diff(np.stack(at_marks[steps * self.settling :]), axis=0)
-        # Of ranks that take equally long the first counts, in every scenario.
-        longest = np.rint(lengths.sum(axis=0)).argmax(axis=0)
+        longest = self.latest[np.rint(lengths.sum(axis=0))[self.latest].argmax(axis=0)]
         of_longest = np.take_along_axis(lengths, longest[None, None, :], axis=1)[:, 0]
         by_step: Float64 = of_longest.reshape(self.settling, steps, -1).mean(axis=0)
         return by_step

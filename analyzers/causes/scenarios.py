@@ -103,7 +103,11 @@ def input_as_others(lags: Lags, place: int) -> Lags:
     inputs, rank = _input_ns(lags), lags.graph.edge_rank
     used = lags.in_course
     sums = np.stack([inputs[used & (rank == other)].sum(axis=0) for other in range(len(lags.graph.ranks))])
-    others = np.median(sums[lags.like_ranks(place)], axis=0)
+    # A rank that fetches nothing, as a later stage, says not how long fetching takes.
+    fetching = [other for other in lags.like_ranks(place) if sums[other, 0] > 0]
+    if not fetching:
+        return lags
+    others = np.median(sums[fetching], axis=0)
     share = np.minimum(np.divide(others, sums[place], out=np.ones(len(others)), where=sums[place] > 0), 1)
     own = np.flatnonzero((rank == place) & (inputs[:, 0] > 0))
     return lags.at(own, lags.ns[own] - inputs[own] * (1 - share))
@@ -145,8 +149,9 @@ def without_input(lags: Lags) -> Lags:
     """Return the lags without what the DataLoader takes; the rest of its stretch is scaled as a shorter one."""
     covered = lags.facts.covered_ns(Cause.INPUT)
     rows = np.flatnonzero(covered > 0)
-    rest = lags.graph.edges.lag_ns[rows] - covered[rows]
-    return lags.at(rows, np.maximum(rest, 0)[:, None] * lags.host_shares[rows])
+    rest = np.maximum(lags.graph.edges.lag_ns[rows] - covered[rows], 0)
+    excess = np.minimum(np.maximum(lags.calibrated.hosts.excess_ns[rows] - covered[rows], 0), rest)
+    return lags.at(rows, (rest - excess)[:, None] * lags.host_shares[rows] + excess[:, None])
 
 
 def all_alike(lags: Lags) -> Lags:

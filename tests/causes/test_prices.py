@@ -162,7 +162,6 @@ PIPELINED = replace(DEVICES, strategy=PIPELINE, ranks=2, layers=4, buckets=1, ba
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="light windows' starts stay on each rank's own clock")
 @pytest.mark.parametrize(("healthy", "offset_ms"), [(PIPELINED, 37.5), (HOSTS, -5000.0)], ids=["pipeline", "ddp"])
 def test_a_machines_clock_changes_no_figure(healthy: World, offset_ms: float, modelled: Modelled) -> None:
     alike, apart = (
@@ -202,7 +201,7 @@ def test_a_fault_of_twice_the_size_costs_twice(
 
 
 HEALTHY = (1, 2, 58)
-WITH_INPUT_ALONE = (21, 67, 96)
+WITH_INPUT_ALONE = (96,)
 
 
 @pytest.mark.parametrize(

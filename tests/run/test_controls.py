@@ -55,7 +55,8 @@ def test_a_host_is_ahead_that_takes_less_than_a_step_by_more_than_light_windows_
     assert ahead(86, 86, 500) == {0, 1}
     assert ahead(10, 10) == {0}  # two steps tell nothing of others
     assert Controls(host=control({0: [[1] * 3]})).hosts_ahead() == set()
-    assert Controls(host=control({0: [[4, 2], [9]], 1: [[1]]})).host_step_ns() == {0: 3}  # of the typical ones: 9 is odd
+    # Of the typical ones: 9 is odd.
+    assert Controls(host=control({0: [[4, 2], [9]], 1: [[1]]})).host_step_ns() == {0: 3}
 
 
 def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_step():

@@ -123,7 +123,7 @@ def _released(patch: pytest.MonkeyPatch) -> None:
 
 def _meetings(patch: pytest.MonkeyPatch) -> None:
     """No rank waits for another."""
-    patch.setattr(joining, "_with_meetings", lambda graph, members, exchanged: graph)
+    patch.setattr(joining, "_with_meetings", lambda graph, members, exchanged, shifts_ns: graph)
 
 
 def _seams(patch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,9 @@ class Device:
         waited[synchronizes] = self._awaited(np.flatnonzero(synchronizes))
         full = self._finds_queue_full()
         waited[full] = self._last_ended(calls.end_ns[full])
+        # What ends after the call has returned was not what it waited for: that had ended by then.
+        too_late = (waited >= 0) & (values_at(ran.stop_ns, waited) > calls.end_ns + CLOCK_ERROR_NS)
+        waited[too_late] = self._last_ended(calls.end_ns[too_late])
         stop_ns = values_at(ran.stop_ns, waited)
         is_held = (waited >= 0) & (stop_ns > calls.begin_ns)
         waited = np.where(is_held, waited, UNKNOWN)
