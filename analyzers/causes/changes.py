@@ -6,6 +6,7 @@ remainders kept or released, hosts at the lower or upper ends of their controls.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,6 +27,7 @@ class Facts:
 
     graph: RunGraph
     names: tuple[str, ...]
+    stages: Mapping[int, Collection[int]]  # the places of the ranks of each stage of a pipeline, where they are known
 
     @cached_property
     def activity(self) -> Int64:
@@ -159,9 +161,9 @@ class Facts:
         return covered
 
 
-def facts_of(graph: RunGraph) -> Facts:
-    """Return what is known of a run's edges."""
-    return Facts(graph, tuple(dict.fromkeys(name for part in graph.parts for name in part.names)))
+def facts_of(graph: RunGraph, stages: Mapping[int, Collection[int]]) -> Facts:
+    """Return what is known of a run's edges, and which ranks are a stage."""
+    return Facts(graph, tuple(dict.fromkeys(name for part in graph.parts for name in part.names)), stages)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,11 +242,12 @@ class Lags:
         return rows, graph.like_instance[graph.instance[rows]]
 
     def like_ranks(self, place: int) -> list[int]:
-        """Return the places of the other ranks that run the same kernels in the same order."""
+        """Return the places of the other ranks of its stage that run the same kernels in the same order."""
         alike = self._alike[place].copy()
         alike[place] = False
-        places: list[int] = np.flatnonzero(alike).tolist()
-        return places
+        # Stages may have equal layers, and the first one alone its input: like are ranks of one stage.
+        own = next((places for places in self.facts.stages.values() if place in places), None)
+        return [other for other in np.flatnonzero(alike).tolist() if own is None or other in own]
 
     @cached_property
     def _alike(self) -> Mask:
@@ -261,8 +264,3 @@ def is_memcpy(lags: Lags) -> Mask:
     """Whether edges are how long a copy takes."""
     is_copy: Mask = values_at(lags.facts.of_activities("category"), lags.facts.activity) == Category.MEMCPY
     return is_copy
-
-
-def lags_of_run(calibrated: Calibrated) -> Lags:
-    """Return what a run's edges take as it is."""
-    return Lags(calibrated, facts_of(calibrated.course.graph), calibrated.lags)

@@ -61,10 +61,10 @@ class Model:
         """
         parts = [(rank, measured.graph) for _, rank, measured in exchanged.run.numbered() if measured.graph is not None]
         graph = join(parts, exchanged)
-        self.graph: RunGraph = without_odd(graph, facts_of(graph), light)
+        self.graph: RunGraph = without_odd(graph, facts_of(graph, {}), light)
         self._controls, self._typical, self._exchanged = controls, typical, exchanged
 
-    @property
+    @cached_property
     def _stages(self) -> dict[int, set[int]]:
         """Return the places of the ranks of each stage of a pipeline, where each rank has one."""
         place = {rank: place for place, rank in enumerate(self.graph.ranks)}
@@ -88,7 +88,7 @@ class Model:
     @cached_property
     def facts(self) -> Facts:
         """Return what is known of each edge."""
-        return facts_of(self.graph)
+        return facts_of(self.graph, self._stages)
 
     @cached_property
     def lags(self) -> Lags:
