@@ -30,7 +30,7 @@ class Path(Columns):
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """One replay: times of all points after each visit of a step, and lengths of chains.
+    """One replay: times of all points after the last three rounds' ends, and lengths of chains.
 
     The walk goes from the point `node`, at `end_ns`, back to `begin_ns`. `ends` are the points of all ranks that it
     could begin at, and `lengths` how far each is from where it was one round before; `node` is the one that takes
@@ -38,7 +38,7 @@ class Replayed:
     """
 
     course: Course
-    history: list[Float64]
+    kept: dict[int, Float64]
     chains: Float64
     node: int
     begin_ns: float
@@ -47,14 +47,18 @@ class Replayed:
     lengths: Float64
     step_lengths: Float64
 
+    def times(self, visit: int) -> Float64:
+        """Return all points' times, those of a visit's step as that visit left them: the next to be kept has them."""
+        return self.kept[min(number for number in self.kept if number >= visit)]
+
     def arrivals(self, visit: int) -> tuple[Int64, Float64]:
         """Return the chains of a visit's step, and when each one lets its target come."""
         contracted = self.course.contracted
-        rows = np.flatnonzero(contracted.chains.step == visit % len(self.course.steps))
-        return rows, self.history[visit][contracted.chains.source[rows]] + self.chains[rows]
+        rows = contracted.of_step[visit % len(self.course.steps)]
+        return rows, self.times(visit)[contracted.chains.source[rows]] + self.chains[rows]
 
-    def binding(self, visit: int) -> Int64:
-        """Return for each point of a visit's step the chain that lets it come last, -1 for all others."""
+    def binding(self, visit: int) -> dict[int, int]:
+        """Return for each point of a visit's step that waits for another the chain that lets it come last."""
         contracted = self.course.contracted
         rows, arrival_ns = self.arrivals(visit)
         # Of those that come together the one that came last in the recorded times binds, whatever ranks are called.
@@ -63,24 +67,26 @@ class Replayed:
         source[carried] = contracted.carried[source[carried] - contracted.size]
         time_ns = self.course.graph.points.time_ns[source]
         rows = rows[np.lexsort((time_ns, np.rint(arrival_ns)))]
-        bound = np.full(contracted.size, -1)
-        bound[contracted.chains.target[rows]] = rows
-        return bound
+        return dict(zip(contracted.chains.target[rows].tolist(), rows.tolist(), strict=True))
 
 
 def replay(course: Course, lags: Float64) -> Replayed:
-    """Replay the course at lags of its edges, and keep all times of the first column's."""
-    history: list[Float64] = []
-    step_lengths = course.step_lengths(lags, history)
+    """Replay the course at lags of its edges, and keep times of the first column's: of the last two rounds."""
+    last, steps = course.visits - 1, len(course.steps)
+    kept = {number: np.zeros(0) for number in (last, last - 1, last - 1 - steps) if number >= 0}
+    step_lengths = course.step_lengths(lags, kept)
     chains = course.contracted.sums(lags[:, :1])[:, 0]
-    last, before = history[-1], history[-1 - len(course.steps)] if len(course.marks) else course.begun_ns
-    ends = course.marks[0] if len(course.marks) else np.array([int(last.argmax())])
-    begun_ns = before[ends] if len(course.marks) else before.min(keepdims=True)
-    lengths = last[ends] - begun_ns
+    if len(course.marks):
+        ends = course.marks[0]
+        begun_ns = kept[last - 1][ends]
+    else:
+        ends = np.array([int(kept[last].argmax())])
+        begun_ns = course.begun_ns.min(keepdims=True)
+    lengths = kept[last][ends] - begun_ns
     latest = course.latest if len(course.marks) else np.zeros(1, dtype=np.int64)
     longest = int(latest[np.rint(lengths)[latest].argmax()])
-    begin_ns, end_ns = float(begun_ns[longest]), float(last[ends[longest]])
-    return Replayed(course, history, chains, int(ends[longest]), begin_ns, end_ns, ends, lengths, step_lengths)
+    begin_ns, end_ns = float(begun_ns[longest]), float(kept[last][ends[longest]])
+    return Replayed(course, kept, chains, int(ends[longest]), begin_ns, end_ns, ends, lengths, step_lengths)
 
 
 def walk(replayed: Replayed, lags: Float64) -> Path:
@@ -91,15 +97,16 @@ def walk(replayed: Replayed, lags: Float64) -> Path:
 def _walk(replayed: Replayed) -> Iterator[tuple[int, float]]:
     """Yield the chains that bind, from the end back, and when each one's target is."""
     contracted, node = replayed.course.contracted, replayed.node
-    for visit in range(len(replayed.history) - 1, -1, -1):
-        times, bound = replayed.history[visit], replayed.binding(visit).tolist()
-        sources = contracted.chains.source
+    sources = contracted.chains.source
+    for visit in range(max(replayed.kept), max(replayed.kept) - 2 * len(replayed.course.steps) - 1, -1):
+        if visit < 0:
+            return
+        times, bound = replayed.times(visit), replayed.binding(visit)
         while node < contracted.size and times[node] > replayed.begin_ns:
-            chain = bound[node]
-            if chain < 0:
+            if node not in bound:
                 return
-            yield chain, float(times[node])
-            node = int(sources[chain])
+            yield bound[node], float(times[node])
+            node = int(sources[bound[node]])
         if node < contracted.size:
             return
         node = int(contracted.carried[node - contracted.size])
@@ -149,18 +156,19 @@ def _chain_weights(replayed: Replayed) -> Float64:
     near_ns = NEAR * (replayed.end_ns - replayed.begin_ns) / steps
     weights = np.zeros(len(contracted.chains) + 1)
     at_end = replayed.ends[replayed.lengths >= replayed.lengths.max() - near_ns * steps]
-    waiting = np.zeros(contracted.size + len(contracted.carried))
-    waiting[at_end] = 1 / len(at_end)
-    last = len(replayed.history) - 1
+    waiting = dict.fromkeys(at_end.tolist(), 1 / len(at_end))
+    last = max(replayed.kept)
     for visit in range(last, max(last - steps, -1), -1):
-        here = waiting.tolist()
         for target, source, chain, share in _shared(replayed, visit, near_ns):
-            weight = here[target] * share
+            weight = waiting.get(target, 0.0) * share
             if weight:
                 weights[chain] += weight
-                here[source] += weight
-        waiting = np.zeros(len(waiting))
-        waiting[contracted.carried] = here[contracted.size :]
+                waiting[source] = waiting.get(source, 0.0) + weight
+        waiting = {
+            int(contracted.carried[source - contracted.size]): weight
+            for source, weight in waiting.items()
+            if source >= contracted.size
+        }
     return weights
 
 
@@ -170,15 +178,16 @@ def _shared(replayed: Replayed, visit: int, near_ns: float) -> Iterator[tuple[in
     A meeting is bound by all that come near its last member, in equal parts.
     """
     contracted = replayed.course.contracted
-    bound = replayed.binding(visit)
     rows, arrival_ns = replayed.arrivals(visit)
+    binds = np.isin(rows, list(replayed.binding(visit).values()))
     target = contracted.chains.target[rows]
-    latest_ns = np.full(contracted.size, -np.inf)
-    np.maximum.at(latest_ns, target, arrival_ns)
+    points, index = np.unique(target, return_inverse=True)
+    latest_ns = np.full(len(points), -np.inf)
+    np.maximum.at(latest_ns, index, arrival_ns)
     is_meeting: Mask = replayed.course.graph.points.kind[target] == PointKind.MEETING
-    shares = np.where(is_meeting, arrival_ns >= latest_ns[target] - near_ns, bound[target] == rows)
-    rows, target = rows[shares], target[shares]
-    part = 1 / np.bincount(target, minlength=contracted.size)[target]
+    shares = np.where(is_meeting, arrival_ns >= latest_ns[index] - near_ns, binds)
+    rows, target, index = rows[shares], target[shares], index[shares]
+    part = 1 / np.bincount(index, minlength=len(points))[index]
     order = np.argsort(-contracted.position[target], kind="stable")
     columns = (target[order], contracted.chains.source[rows[order]], rows[order], part[order])
     return zip(*(column.tolist() for column in columns), strict=True)

@@ -15,7 +15,19 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, find, joint, places_since, values_at
+from analyzers.arrays import (
+    UNKNOWN,
+    Columns,
+    Float64,
+    Int64,
+    Mask,
+    begins,
+    find,
+    joint,
+    places_since,
+    rows_by,
+    values_at,
+)
 from analyzers.causes.joining import RunGraph
 from analyzers.causes.replay import Contracted, Edged, contract
 from analyzers.rank import PointKind
@@ -82,16 +94,21 @@ class Course:
         pace: Float64 = self.step_lengths(lags).mean(axis=0)
         return pace
 
-    def step_lengths(self, lags: Float64, history: list[Float64] | None = None) -> Float64:
+    @property
+    def visits(self) -> int:
+        """Return how many steps are visited: rounds that settle, as many measured ones, and the first step again."""
+        return 2 * self.settling * len(self.steps) + 1 if len(self.marks) else 1
+
+    def step_lengths(self, lags: Float64, kept: dict[int, Float64] | None = None) -> Float64:
         """Return how long each typical step takes (a row each) in each scenario, on the rank that takes longest.
 
-        `history` gets all points' times in the first scenario after each visit of a step.
+        `kept` has for some numbers of visits all points' times in the first scenario after them: it is filled here.
         """
         at_marks = []
-        for place, times in self._replay(lags):
+        for number, (place, times) in enumerate(self._replay(lags)):
             at_marks.append(times[self.marks[place]] if len(self.marks) else times.max(axis=0, keepdims=True))
-            if history is not None:
-                history.append(times[:, 0].copy())
+            if kept is not None and number in kept:
+                kept[number] = times[:, 0].copy()
         if not len(self.marks):
             only: Float64 = at_marks[0] - self.begun_ns.min()
             return only
@@ -104,8 +121,7 @@ class Course:
 
     def _replay(self, lags: Float64) -> Iterator[tuple[int, Float64]]:
         """Replay the course; yield after each visit of a step its place, and all times."""
-        visits = 2 * self.settling * len(self.steps) + 1 if len(self.marks) else 1
-        places = [number % len(self.steps) for number in range(visits)]
+        places = [number % len(self.steps) for number in range(self.visits)]
         return zip(places, self.contracted.replay(self.begun_ns, lags, places), strict=True)
 
 
@@ -119,19 +135,24 @@ def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:
     template = next((step for step in steps if step + 1 in present), None)
     if template is None:
         return _single(graph, steps[:1])
-    between = np.flatnonzero((points.step[edges.source] == template) & (points.step[edges.target] == template + 1))
+    source_step, target_step = points.step[edges.source], points.step[edges.target]
+    between = np.flatnonzero((source_step == template) & (target_step == template + 1))
+    inside = _by_step(np.flatnonzero(source_step == target_step), target_step)
+    across = _by_step(np.flatnonzero(source_step + 1 == target_step), target_step)
     parts = []
     for place, step in enumerate(steps):
-        inside = np.flatnonzero((points.step[edges.source] == step) & (points.step[edges.target] == step))
-        parts.append(_course_edges(graph, inside, place, earlier=False))
+        parts.append(_course_edges(graph, inside[step], place, earlier=False))
         before = steps[place - 1]
         if before + 1 == step:
-            across = np.flatnonzero((points.step[edges.source] == before) & (points.step[edges.target] == step))
-            parts.append(_course_edges(graph, across, place, earlier=True))
+            parts.append(_course_edges(graph, across.get(step, between[:0]), place, earlier=True))
         else:
             parts.append(_like(graph, between, (template, before, step), place))
-    marks = np.stack([_marks(graph, step) for step in steps])
-    return Course(graph, tuple(steps), CourseEdges.joined(parts), marks, np.zeros(len(points)))
+    return Course(graph, tuple(steps), CourseEdges.joined(parts), _marks(graph, steps), np.zeros(len(points)))
+
+
+def _by_step(rows: Int64, step: Int64) -> dict[int, Int64]:
+    """Return some edges by the step that they end in."""
+    return {number: rows[of_step] for number, of_step in rows_by(step[rows]).items()}
 
 
 def _single(graph: RunGraph, steps: Sequence[int]) -> Course:
@@ -153,12 +174,15 @@ def _course_edges(graph: RunGraph, rows: Int64, place: int, *, earlier: bool) ->
     )
 
 
-def _marks(graph: RunGraph, step: int) -> Int64:
-    """Return each rank's first activity in a step; on a CPU run, where the step is marked."""
+def _marks(graph: RunGraph, steps: Sequence[int]) -> Int64:
+    """Return each rank's first activity in each step, a row a step; on a CPU run, where the step is marked."""
     points = graph.points
-    ranks = range(len(graph.ranks))
-    own = [(marks := _marks_of(graph, place))[points.step[marks] == step] for place in ranks]
-    return np.array([marks[points.time_ns[marks].argmin()] for marks in own], dtype=np.int64)
+    by_rank = []
+    for place in range(len(graph.ranks)):
+        marks = _marks_of(graph, place)
+        marks = marks[np.lexsort((points.time_ns[marks], points.step[marks]))]
+        by_rank.append(marks[np.searchsorted(points.step[marks], steps)])
+    return np.stack(by_rank, axis=1)
 
 
 def _marks_of(graph: RunGraph, place: int) -> Int64:

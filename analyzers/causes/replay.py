@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, places_since, rows_by
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, places_since, rows_by, sorted_set
 from analyzers.causes.order import in_order
 
 # What no lag reaches: an edge that is dropped.
@@ -79,7 +79,7 @@ class Contracted:
     """Kept points and the chains between them.
 
     `chain_of` is the chain that each edge is part of, `position` each point's place in an order of all. `carried` are
-    the points whose times the step behind needs, in the order of their numbers there.
+    the points whose times the step behind needs, in the order of their numbers there; `of_step` are each step's chains.
     """
 
     size: int
@@ -87,6 +87,7 @@ class Contracted:
     chains: Chains
     position: Int64
     carried: Int64
+    of_step: list[Int64]
     batches: list[list[Batch]]
     carried_in: list[Int64]
 
@@ -150,10 +151,11 @@ def contract(size: int, edges: Edged, kept: Mask, time_ns: Int64, track: Int64) 
     position = np.empty(size, dtype=np.int64)
     position[order] = np.arange(size)
     chains = Chains(source, edges.target[ends], edges.step[ends])
-    steps = range(int(edges.step.max(initial=-1)) + 1)
-    batches = [_batches(chains, np.flatnonzero(chains.step == step), position, track) for step in steps]
-    carried_in = [np.unique(chains.source[(chains.step == step) & (source >= size)]) - size for step in steps]
-    return Contracted(size, chain_of, chains, position, carried, batches, carried_in)
+    of_step = rows_by(chains.step)
+    own = [of_step.get(step, chain_of[:0]) for step in range(int(edges.step.max(initial=-1)) + 1)]
+    batches = [_batches(chains, rows, position, track) for rows in own]
+    carried_in = [sorted_set(source[rows][source[rows] >= size]) - size for rows in own]
+    return Contracted(size, chain_of, chains, position, carried, own, batches, carried_in)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,10 +178,12 @@ def _batches(chains: Chains, own: Int64, position: Int64, track: Int64) -> list[
     known = np.where(inside, source, 0)
     same_track[inside] = (track[known] == track[target])[inside] & (track[target] >= 0)[inside]
     along = _along_tracks(same_track, position[known], target, source)
-    epoch = _epochs(source.tolist(), target.tolist(), along.tolist(), size)
+    points = sorted_set(np.concatenate([target, source[inside]]))
+    begin, end = np.where(inside, np.searchsorted(points, known), UNKNOWN), np.searchsorted(points, target)
+    epoch = _epochs(begin.tolist(), end.tolist(), along.tolist(), len(points))
     return [
         _batch(_Entering(own[rows], source[rows], target[rows], along[rows]), position, len(chains))
-        for _, rows in sorted(rows_by(epoch[target]).items())
+        for _, rows in sorted(rows_by(epoch[end]).items())
     ]
 
 
@@ -199,10 +203,13 @@ def _along_tracks(same_track: Mask, position: Int64, target: Int64, source: Int6
 
 
 def _epochs(source: list[int], target: list[int], along: list[bool], size: int) -> Int64:
-    """Return for each point how many waits for others lie before it at most; chains come by their targets' order."""
+    """Return for each point how many waits for others lie before it at most; chains come by their targets' order.
+
+    What comes from the step before has source -1.
+    """
     epoch = [0] * size
     for begin, end, follows in zip(source, target, along, strict=True):
-        if begin < size:
+        if begin >= 0:
             least = epoch[begin] + (not follows)
             if least > epoch[end]:
                 epoch[end] = least

@@ -445,6 +445,7 @@ def test_nothing_is_forked_beside_threads(monkeypatch, platform, loaded, method)
     assert start_method() == method
 
 
+@pytest.mark.slow
 def test_processes_may_be_spawned_too(large_run, told, monkeypatch):
     monkeypatch.setattr(workers, "start_method", lambda *_: "spawn")
     assert to_json(report(workers.read_run(large_run, causes=True))) == told
