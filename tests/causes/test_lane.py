@@ -59,7 +59,7 @@ def test_it_goes_over_to_the_rank_that_came_last(tmp_path):
     assert len(lane.groups) == 1
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [RUNS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in RUNS[1:])])
 def test_it_fills_the_step_and_runs_where_devices_do(name):
     def made():
         run = summarize(SAMPLES / name, lanes=True, causes=True)

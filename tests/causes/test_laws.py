@@ -196,7 +196,7 @@ def place_after(gain: Gain, order: Sequence[int]) -> str:
     return f"rank {order[int(words[1][:-1])]}: {words[2]}" if words[0] == "rank" else gain.scenario.at
 
 
-@pytest.mark.parametrize("path", [SICK, FOUR], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [SICK, pytest.param(FOUR, marks=pytest.mark.slow)], ids=lambda path: path.name)
 def test_relabelled_ranks_have_relabelled_charges(path: Path, renumbered: Callable[[Path], Analyses]) -> None:
     before, after = (
         {(row.rank, row.group, row.cause, row.phase, row.at, row.ns) for row in rows}
@@ -205,14 +205,14 @@ def test_relabelled_ranks_have_relabelled_charges(path: Path, renumbered: Callab
     assert {(None if rank is None else ORDERS[path][rank], *of) for rank, *of in before} == after
 
 
-@pytest.mark.parametrize("path", [SICK, FOUR], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [SICK, pytest.param(FOUR, marks=pytest.mark.slow)], ids=lambda path: path.name)
 def test_relabelled_ranks_have_relabelled_intervals(path: Path, renumbered: Callable[[Path], Analyses]) -> None:
     after = {gain.scenario.at: gain.interval_ns for gain in causal.of_analyses(renumbered(path)).gains}
     for gain in causal.model_of(path).gains:
         assert after[place_after(gain, ORDERS[path])] == pytest.approx(gain.interval_ns, abs=1)
 
 
-@pytest.mark.parametrize("path", [SICK, FOUR], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [SICK, pytest.param(FOUR, marks=pytest.mark.slow)], ids=lambda path: path.name)
 def test_relabelled_ranks_have_relabelled_shares_and_gains(path: Path, renumbered: Callable[[Path], Analyses]) -> None:
     before, after = causal.model_of(path), causal.of_analyses(renumbered(path))
     assert after.walked.by_rank[list(ORDERS[path])] == pytest.approx(before.walked.by_rank)

@@ -35,6 +35,8 @@ from tests.support.simulation import (
     write,
 )
 
+pytestmark = pytest.mark.slow
+
 HOSTS, DEVICES = (replace(world, layers=4, kernels=3) for world in (HOST_BOUND, DEVICE_BOUND))
 STAGES = replace(DEVICE_BOUND, strategy=PIPELINE, ranks=2, layers=2, buckets=1, kernels=2, batches=3, steps=4)
 SHARDS = replace(DEVICE_BOUND, strategy=FSDP, layers=4, kernels=3, steps=4)

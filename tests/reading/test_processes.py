@@ -403,6 +403,7 @@ def larger_run(large_run, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_processes_say_what_one_process_says(large_run, told):
     command = [sys.executable, "-m", "tracer", "report", str(large_run), "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

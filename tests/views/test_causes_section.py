@@ -170,6 +170,7 @@ def test_csv_holds_every_charge():
     assert frame["rank"].isna().sum() == sum(row.rank is None for row in found.charges)
 
 
+@pytest.mark.slow
 def test_only_who_asks_pays_for_them(monkeypatch, tmp_path, capsys):
     def refused(*given: object) -> None:
         raise AssertionError("a graph was made")
