@@ -28,9 +28,14 @@ from tests.support import causal, relabelled, tiers
 from tests.support.causal import PlainReplay
 from tests.support.samples import RUNS, SAMPLES, params
 
-ALL = params(RUNS)
 SICK, FOUR = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet18-ddp4"
 SMALL = SAMPLES / "every-collective4"
+# Of the first tier are the smallest, one whose ranks have light windows, and one of one process.
+FEW = (SMALL, SICK, SAMPLES / "resnet18-dp4")
+ALL = [
+    *params(FEW),
+    *(pytest.param(run, id=f"{run.parent.name}/{run.name}", marks=pytest.mark.slow) for run in RUNS if run not in FEW),
+]
 
 # What floats of a replay are off by, ns: times of a second have 1e-7, where edges are dropped a thousand times that.
 ROUNDING_NS, DROPPED_ROUNDING_NS = 2e-5, 0.02

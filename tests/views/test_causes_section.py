@@ -17,7 +17,10 @@ from tracer.views.sections.causes import MEANINGS, MOST_CHARGES, by_cause, by_ch
 from tracer.views.sections.overview import report_text
 
 PAGEABLE, FSDP4, EVERY = (SAMPLES / name for name in ("resnet18-ddp2-pageable", "resnet18-fsdp4", "every-collective4"))
-RUNS = [pytest.param(path, id=path.name) for path in (PAGEABLE, FSDP4, EVERY)]
+RUNS = [
+    pytest.param(PAGEABLE, id=PAGEABLE.name),
+    *(pytest.param(path, id=path.name, marks=pytest.mark.slow) for path in (FSDP4, EVERY)),
+]
 BY: list[By] = ["cause", "charge"]
 
 
