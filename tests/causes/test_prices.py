@@ -123,7 +123,7 @@ def prices_are_right(model: Model, case: Case, share: float) -> bool:
     return all(is_within(gain_ms(model, case.world, fault), price_ms(case, fault), share) for fault in undone)
 
 
-@pytest.mark.parametrize("name", [*FAST, *(slow(name) for name in SLOW)])
+@pytest.mark.parametrize("name", [FAST[0], *(slow(name) for name in FAST[1:] + SLOW)])
 def test_a_gain_is_the_price(name: str, modelled: Modelled) -> None:
     assert prices_are_right(modelled(case_of(name).world), case_of(name), NEARLY_ALL)
 
@@ -151,7 +151,7 @@ TWO = {
 }
 
 
-@pytest.mark.parametrize("name", ["slow gpu and link", *map(slow, ("slow host and gpu", *TWO))])
+@pytest.mark.parametrize("name", [*map(slow, ("slow gpu and link", "slow host and gpu", *TWO))])
 def test_two_faults_at_once_are_priced_apart(name: str, modelled: Modelled) -> None:
     case = TWO.get(name) or CASES[name]
     assert len(case.faults) == 2
@@ -200,7 +200,7 @@ def test_a_fault_of_twice_the_size_costs_twice(
     assert [gain / gains[0] for gain in gains] == pytest.approx([price / prices[0] for price in prices], rel=0.03)
 
 
-HEALTHY = (1, 2, 58)
+HEALTHY = (1,)
 
 
 @pytest.mark.parametrize(

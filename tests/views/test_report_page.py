@@ -59,7 +59,7 @@ def milliseconds(ns: float) -> str:
     return f"{ns / 1e6:,.3f}"
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [RUNS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in RUNS[1:])])
 def test_every_sample_has_a_page_with_every_part(name):
     parsed = read(name)
     assert parsed.open == []
@@ -249,6 +249,7 @@ CLEAR |= {"ranks", "collectives", "other", "fused operators, or kernel", "epoch"
 CLEAR |= {"learning rate", "cap", "GPUs", "latency us"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", REPORTED)
 def test_heads_explain_themselves(path):
     for name, make in SECTIONS.items():
