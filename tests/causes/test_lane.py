@@ -15,6 +15,8 @@ from tests.support.kineto_files import Event, write
 from tests.support.samples import SAMPLES
 from tests.support.training import all_reduce, document, host, kernel, ranged, step
 
+pytestmark = pytest.mark.slow
+
 # Three with light windows, two with full ones alone; of the fourth a rank has several devices.
 RUNS = ["resnet18-ddp2-pageable", "resnet50-ddp4-bf16", "resnet18-fsdp4", "resnet18-dp4", "every-collective4"]
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -59,7 +61,7 @@ def test_it_goes_over_to_the_rank_that_came_last(tmp_path):
     assert len(lane.groups) == 1
 
 
-@pytest.mark.parametrize("name", [RUNS[0], *(pytest.param(name, marks=pytest.mark.slow) for name in RUNS[1:])])
+@pytest.mark.parametrize("name", RUNS)
 def test_it_fills_the_step_and_runs_where_devices_do(name):
     def made():
         run = summarize(SAMPLES / name, lanes=True, causes=True)
