@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -28,13 +29,17 @@ NOTHING_IS_EXCESS = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Hosts:
-    """What of each of the run's edges is dense and excess of a host's time, ns as profiled; 0 for all other edges."""
+    """What of each of the run's edges is dense and excess of a host's time, ns as profiled; 0 for all other edges.
+
+    `copies_ns` is how long the edges take that are blocking copies, 0 for all others.
+    """
 
     course: Course
     dense_ns: Float64
     excess_ns: Float64
+    copies_ns: Float64
 
-    @property
+    @cached_property
     def is_host(self) -> Mask:
         """Whether edges are a host's own time."""
         is_host: Mask = np.isin(self.course.graph.edges.kind, HOST_TIME)
@@ -71,7 +76,8 @@ def hosts_of(course: Course) -> Hosts:
         chosen = (rank == place) & (edges.kind == EdgeKind.STRETCH)
         usual[place] = np.median((lag_ns / rows)[chosen]) if chosen.any() else 0
     excess = np.maximum(lag_ns - LONG_PER_ROW * usual[rank] * rows, 0)
-    return Hosts(course, lag_ns - excess, excess)
+    copies_ns = graph.of_parts(_blocking_copies).astype(np.float64)
+    return Hosts(course, lag_ns - excess, excess, copies_ns)
 
 
 def shares_of(hosts: Hosts, host_ns: Mapping[RankNumber, float]) -> Shares:
@@ -99,7 +105,7 @@ def _share(hosts: Hosts, place: int, control_ns: float | None) -> tuple[float, b
     own = course.edges.take(course.graph.edge_rank[course.edges.edge] == place)
     dense, excess, copied = (
         _median_step(own.step, values[own.edge], len(course.steps))
-        for values in (hosts.dense_ns, hosts.excess_ns, _blocking_copies(course))
+        for values in (hosts.dense_ns, hosts.excess_ns, hosts.copies_ns)
     )
     share = (control_ns - excess - copied) / dense if dense else 1.0
     if share < NOTHING_IS_EXCESS:
@@ -119,13 +125,8 @@ def _profiled_ns(course: Course, place: int) -> float:
     return float(np.median(known)) if known else 1.0
 
 
-def _blocking_copies(course: Course) -> Float64:
-    """Return for each edge that is a blocking copy how long it takes, 0 for all others."""
-    graph = course.graph
-    return graph.of_parts(_copies_of_part).astype(np.float64)
-
-
-def _copies_of_part(part: RankGraph) -> Int64:
+def _blocking_copies(part: RankGraph) -> Int64:
+    """Return for each of a rank's edges that is a blocking copy how long it takes, 0 for all others."""
     edges = part.edges
     activity = np.maximum((edges.source - 2 * len(part.calls)) // 2, 0)
     blocking = np.zeros(len(part.activities) + 1, dtype=bool)

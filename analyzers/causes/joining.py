@@ -10,7 +10,7 @@ rank 1      s#t      each member arrives, and all       \ /|
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -125,12 +125,11 @@ def _shift_ns(exchanged: Exchange, rank: RankNumber, reference: RankNumber) -> i
 def _of_run(graph: RankGraph, shift_ns: int, renumbered_by: int) -> Points:
     points = graph.points
     step = values_at(graph.steps.number - renumbered_by, points.step)
-    columns = points.columns() | {"time_ns": points.time_ns - shift_ns, "step": step}
-    return Points(**columns)
+    return replace(points, time_ns=points.time_ns - shift_ns, step=step)
 
 
 def _moved(edges: Edges, by: int) -> Edges:
-    return Edges(**(edges.columns() | {"source": edges.source + by, "target": edges.target + by}))
+    return replace(edges, source=edges.source + by, target=edges.target + by)
 
 
 def _likeness(exchanged: Exchange) -> Int64:
@@ -171,59 +170,76 @@ def _members(
     return _Members(instances.of_member, start)
 
 
+@dataclass(frozen=True, eq=False)
+class _Meeting:
+    """Where members of instances meet.
+
+    `kept` are the members of the instances `numbers`, whose members are all known, `point` is each instance's meeting.
+    Members that `leave` end after it, by `ends_after_ns`; one that leaves before all have come counts as arriving, but
+    its own end waits for nobody.
+    """
+
+    kept: _Members
+    leave: _Members
+    ends_after_ns: Int64
+    numbers: Int64
+    point: Int64
+    points: Points
+
+
 def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange, shifts_ns: Sequence[int]) -> RunGraph:
     """Return the graph with a point at which each instance's last member has come, from which its ends follow."""
+    met = _meet(graph, members, exchanged)
+    run_of = np.full(len(graph.points) + 1, UNKNOWN)
+    runs = np.flatnonzero(graph.edges.kind == EdgeKind.RUN)
+    run_of[graph.edges.source[runs]] = runs
+    own = np.ones(len(graph.edges), dtype=bool)
+    own[run_of[met.leave.start]] = False
+    alone = np.concatenate([_communicates(part) for part in graph.parts])
+    alone[run_of[met.kept.start]] = False
+    arrivals, transfers = _edges_of_meetings(graph, met, shifts_ns)
+    count = len(arrivals) + len(transfers)
+    none = np.full(count, UNKNOWN)
+    return replace(
+        graph,
+        points=Points.joined([graph.points, met.points]),
+        rank=np.r_[graph.rank, np.full(len(met.points), UNKNOWN)],
+        edges=Edges.joined([graph.edges.take(own), arrivals, transfers]),
+        origin=np.r_[np.flatnonzero(own), none],
+        meetings=Meetings(met.numbers, met.point[met.numbers]),
+        instance=np.r_[np.full(int(own.sum()), UNKNOWN), none[: len(arrivals)], met.leave.instance],
+        unresolved=np.r_[alone[own], np.zeros(count, dtype=bool)],
+    )
+
+
+def _meet(graph: RunGraph, members: _Members, exchanged: Exchange) -> _Meeting:
+    """Return where the members of instances meet, of which all are known: when the last of them has come."""
     instances = exchanged.matching.instances
     known = np.ones(len(instances), dtype=bool)
     np.logical_and.at(known, members.instance, members.start >= 0)
     known &= ~instances.partial & (np.diff(instances.first) > 1)
-    kept = members.take(known[members.instance])
+    kept, numbers = members.take(known[members.instance]), np.flatnonzero(known)
     time_ns = graph.points.time_ns
     met_ns = np.full(len(instances), np.iinfo(np.int64).min)
     np.maximum.at(met_ns, kept.instance, time_ns[kept.start])
-    ends_after_ns = time_ns[kept.start + 1] - met_ns[kept.instance]
-    waited = ends_after_ns >= -BEFORE_MEETING_NS
-    # A member that leaves before all have come still counts as arriving, but its own end waits for nobody.
-    numbers = np.flatnonzero(known)
-    point = np.full(len(instances), UNKNOWN)
-    point[numbers] = len(graph.points) + np.arange(len(numbers))
     step = np.full(len(instances), np.iinfo(np.int64).max)
     np.minimum.at(step, kept.instance, graph.points.step[kept.start])
-    none = np.full(len(numbers), UNKNOWN)
-    meeting_points = Points(
-        met_ns[numbers], np.full(len(numbers), PointKind.MEETING, dtype=np.int8), none, step[numbers], none
-    )
-    leaves = kept.take(waited)
-    is_transfer = np.zeros(len(graph.edges), dtype=bool)
-    runs = np.flatnonzero(graph.edges.kind == EdgeKind.RUN)
-    run_of = np.full(len(graph.points) + 1, UNKNOWN)
-    run_of[graph.edges.source[runs]] = runs
-    is_transfer[run_of[leaves.start]] = True
-    alone = np.zeros(len(graph.edges), dtype=bool)
-    communicates = np.concatenate([_communicates(part) for part in graph.parts])
-    in_instance = np.zeros(len(graph.edges), dtype=bool)
-    in_instance[run_of[kept.start]] = True
-    alone[communicates & ~in_instance] = True
-    arrive = Edges.of(kept.start, point[kept.instance], np.zeros(len(kept), dtype=np.int64), EdgeKind.ARRIVE)
-    transfer = Edges.of(point[leaves.instance], leaves.start + 1, ends_after_ns[waited], EdgeKind.TRANSFER)
-    transfer = Edges(
-        **(transfer.columns() | {"light_ns": _light_transfers(graph, shifts_ns, kept, leaves, len(instances))})
-    )
-    own = graph.edges.take(~is_transfer)
-    nothing = np.full(len(kept), UNKNOWN)
-    return RunGraph(
-        graph.ranks,
-        graph.parts,
-        Points.joined([graph.points, meeting_points]),
-        np.r_[graph.rank, none],
-        Edges.joined([own, arrive, transfer]),
-        graph.first_point,
-        np.r_[np.flatnonzero(~is_transfer), np.full(len(kept) + len(leaves), UNKNOWN)],
-        Meetings(numbers, point[numbers]),
-        np.r_[np.full(len(own), UNKNOWN), nothing, leaves.instance],
-        graph.like_instance,
-        np.r_[alone[~is_transfer], np.zeros(len(kept) + len(leaves), dtype=bool)],
-    )
+    point = np.full(len(instances), UNKNOWN)
+    point[numbers] = len(graph.points) + np.arange(len(numbers))
+    ends_after_ns = time_ns[kept.start + 1] - met_ns[kept.instance]
+    waited = ends_after_ns >= -BEFORE_MEETING_NS
+    kind, none = np.full(len(numbers), PointKind.MEETING, dtype=np.int8), np.full(len(numbers), UNKNOWN)
+    points = Points(met_ns[numbers], kind, none, step[numbers], none)
+    return _Meeting(kept, kept.take(waited), ends_after_ns[waited], numbers, point, points)
+
+
+def _edges_of_meetings(graph: RunGraph, met: _Meeting, shifts_ns: Sequence[int]) -> tuple[Edges, Edges]:
+    """Return edges from members' starts to their meetings, and from these to their ends."""
+    kept, leave = met.kept, met.leave
+    arrivals = Edges.of(kept.start, met.point[kept.instance], np.zeros(len(kept), dtype=np.int64), EdgeKind.ARRIVE)
+    transfers = Edges.of(met.point[leave.instance], leave.start + 1, met.ends_after_ns, EdgeKind.TRANSFER)
+    light_ns = _light_transfers(graph, shifts_ns, kept, leave, len(met.point))
+    return arrivals, replace(transfers, light_ns=light_ns)
 
 
 def _communicates(part: RankGraph) -> Mask:

@@ -54,15 +54,16 @@ class Model:
     """One graph of all ranks' typical steps at the step that people train."""
 
     def __init__(self, exchanged: Exchange, controls: Controls, typical: list[int], light: Collection[int]) -> None:
-        """Join the ranks' graphs.
+        """Join the ranks' graphs, and bring their typical steps to the step that people train.
 
         `exchanged` is the communication of full windows, `typical` and `light` are the numbers of the steps that are
-        typical in full and in light windows.
+        typical in full and in light windows. Raises NoOrder where what waits for what runs in a circle.
         """
         parts = [(rank, measured.graph) for _, rank, measured in exchanged.run.numbered() if measured.graph is not None]
         graph = join(parts, exchanged)
         self.graph: RunGraph = without_odd(graph, facts_of(graph, {}), light)
-        self._controls, self._typical, self._exchanged = controls, typical, exchanged
+        self._exchanged = exchanged
+        self.calibrated: Calibrated = calibrate(course_of(self.graph, typical), controls)
 
     @cached_property
     def _stages(self) -> dict[int, set[int]]:
@@ -75,15 +76,6 @@ class Model:
                     stages.setdefault(row.stage, set()).add(place[RankNumber(row.rank)])
         held = [of for places in stages.values() for of in places]
         return dict(sorted(stages.items())) if len(held) == len(set(held)) else {}
-
-    @cached_property
-    def calibrated(self) -> Calibrated:
-        """Return the course of the typical steps at the step that people train."""
-        return calibrate(course_of(self.graph, self._typical), self._controls)
-
-    def check_order(self) -> None:
-        """Raise NoOrder where what waits for what runs in a circle."""
-        assert self.calibrated.course.contracted.batches is not None
 
     @cached_property
     def facts(self) -> Facts:

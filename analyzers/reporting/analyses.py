@@ -222,12 +222,10 @@ class Analyses:
             return None, why
         windows = Breakdown.joined([measured.windows for measured in self.run.in_full])
         typical = typical_windows(windows, self.controls.unprofiled).steps.typical
-        model = Model(self.in_full, self.controls, typical, self.typical.steps.typical)
         try:
-            model.check_order()
+            return Model(self.in_full, self.controls, typical, self.typical.steps.typical), None
         except NoOrder as error:
             return None, str(error)
-        return model, None
 
     @cached_property
     def charge_rows(self) -> list[ChargeRow]:

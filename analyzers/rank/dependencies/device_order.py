@@ -8,7 +8,7 @@ stream 17                      ######
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class Device:
     def runs(self) -> Edges:
         """Return how long each activity takes."""
         edges = Edges.of(self.start, self.stop, self.ran.stop_ns - self.ran.start_ns, EdgeKind.RUN)
-        return Edges(**(edges.columns() | {"light_ns": self.ran.light_ns}))
+        return replace(edges, light_ns=self.ran.light_ns)
 
     def launches(self) -> Edges:
         """Return edges from calls to what they launched, at their beginning where they block."""

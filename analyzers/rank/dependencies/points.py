@@ -9,7 +9,7 @@ Each edge says that its target comes at least `lag_ns` after its source; the lat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -208,8 +208,7 @@ def bound(points: Points, edges: Edges) -> tuple[Edges, int]:
     scatter[list(SCATTER_NS)] = list(SCATTER_NS.values())
     unknown = np.zeros(len(kept), dtype=np.int64)
     unknown[binding] = np.where(slack[binding] > scatter[kept.kind[binding]], slack[binding], 0)
-    columns = kept.columns() | {"lag_ns": lag_ns, "unknown_ns": unknown}
-    return Edges(**columns), int(np.count_nonzero(~allowed))
+    return replace(kept, lag_ns=lag_ns, unknown_ns=unknown), int(np.count_nonzero(~allowed))
 
 
 def unexplained(points: Points, edges: Edges) -> Int64:
