@@ -54,6 +54,7 @@ def test_a_training_that_is_too_short_says_so(new_callback, tmp_path, caplog):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_training_after_one_that_failed_is_recorded(new_callback, tmp_path):
     callback = new_callback(tmp_path / "run", plan=PLAN)
     fit(callback, steps=6, fails=True)

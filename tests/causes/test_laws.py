@@ -263,7 +263,7 @@ def test_an_order_takes_as_long_as_there_are_points(late_ns: int) -> None:
 # Replay in batches
 
 
-@pytest.mark.parametrize("path", [SICK, SMALL], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [pytest.param(SICK, marks=pytest.mark.slow), SMALL], ids=lambda path: path.name)
 @pytest.mark.parametrize("dropped", [0, 0.01])
 def test_a_samples_replay_is_that_in_plain_python(path: Path, dropped: float) -> None:
     course, lags = of_course(path)

@@ -135,6 +135,7 @@ def test_what_the_user_put_into_pythonpath_stays(monkeypatch, checkout, added):
     assert safe_environment() == {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(["a", "/b c", *added])}
 
 
+@pytest.mark.slow
 def test_a_recorded_script_imports_what_python_gives_it(tmp_path, monkeypatch):
     (tmp_path / "beside.py").touch()
     (tmp_path / "train.py").write_text("import sys, beside\nsys.exit(7 if sys.flags.safe_path else 0)\n")

@@ -141,6 +141,7 @@ def test_a_file_that_changed_is_read_anew(cache, tmp_path, reads, capsys, change
     assert reads == []
 
 
+@pytest.mark.slow
 def test_another_window_of_a_rank_is_part_of_it(cache, tmp_path, reads, capsys):
     run = tmp_path / "run"
     shutil.copytree(SAMPLES / "resnet18-ddp2", run)
@@ -334,6 +335,7 @@ def test_entries_broken_anyhow_are_whole_or_nothing(cache, run):
             assert not list(differences(expected.timed.windows, found[0].timed.windows))
 
 
+@pytest.mark.slow
 def test_commands_at_once_say_the_same(cache, run, capsys):
     expected = told(capsys, run, "--no-cache")
     code = (

@@ -81,6 +81,7 @@ def test_a_cluster_reports_what_this_machine_does(address, capsys):
     assert report(capsys, DDP4, "--scheduler", address) == report(capsys, DDP4)
 
 
+@pytest.mark.slow
 def test_what_a_cluster_read_is_kept_here(address, capsys, tmp_path, monkeypatch):
     first = report(capsys, DDP4, "--scheduler", address)
     monkeypatch.setenv("TRACER_CACHE", str(tmp_path / "cache"))

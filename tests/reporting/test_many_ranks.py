@@ -84,6 +84,7 @@ def test_of_many_ranks_those_that_stand_out_are_drawn(run, tmp_path, capsys):
     assert groups(tmp_path / "run.pftrace") == sorted(drawn_ranks(found(run)))
 
 
+@pytest.mark.slow
 def test_others_are_drawn_where_they_are_named(run, tmp_path, capsys):
     assert main(["export", str(run), "--ranks", "3,20-22", "-o", str(tmp_path / "run.pftrace")]) == 0
     assert groups(tmp_path / "run.pftrace") == [3, 20, 21, 22]

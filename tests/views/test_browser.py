@@ -101,6 +101,7 @@ def test_each_process_group_has_a_lane_by_its_name(opened):
     assert "mesh_row" in {event["args"]["name"] for event in events if event["name"] == "thread_name"}
 
 
+@pytest.mark.slow
 def test_the_critical_path_has_a_lane_over_all_ranks(opened):
     run = summarize(RUN, lanes=True, schedules=True, causes=True)
     of_run = report(run)
