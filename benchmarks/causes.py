@@ -39,7 +39,7 @@ def costs(run: Path, times: int) -> tuple[float, float]:
     for _ in range(times):
         analyses = Analyses(summary, None)
         # What a report has of its own, typical steps and matching, is not the model's.
-        assert analyses.typical
+        assert analyses.typical and analyses.exchanged
         began = time.process_time()
         if analyses.causes is None:
             raise ValueError(f"{run}: no causal model")

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Float64
+from analyzers.arrays import UNKNOWN, Float64, Int64
 from analyzers.causes.hosts import Hosts, Shares, hosts_of, shares_of
 from analyzers.causes.pace import Course
 from analyzers.ranks import RankNumber
@@ -26,7 +26,7 @@ ANSWERS = 0.05
 # The least and the largest common factor of hosts.
 LEAST_FACTOR, MOST_FACTOR = 0.25, 3.0
 # So many shares of unknown remainders, and factors, are tried at once.
-TRIED = 10
+TRIED = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Calibrated:
     @cached_property
     def lags(self) -> Float64:
         """Return what each of the run's edges takes, a column for each variant."""
-        return np.stack([lags_of(self.hosts, variant) for variant in self.variants], axis=1)
+        return _weighed(self.course.graph.edge_rank, _parts_of(self.hosts), self.variants)
 
     def host_shares(self) -> Float64:
         """Return what is left of dense time on each of the run's edges, a column for each variant."""
@@ -72,11 +72,49 @@ class Calibrated:
         return np.stack([np.r_[variant.hosts.share, 1.0][rank] for variant in self.variants], axis=1)
 
 
-def lags_of(hosts: Hosts, variant: Variant) -> Float64:
-    """Return what each of the run's edges takes in one variant."""
+def _parts_of(hosts: Hosts) -> Float64:
+    """Return what each edge takes in parts, a column each: hosts' dense and excess time, all else known, unknown."""
     edges = hosts.course.graph.edges
-    lag_ns = np.where(edges.light_ns >= 0, edges.light_ns, edges.lag_ns - edges.unknown_ns * (1 - variant.kept))
-    return np.where(hosts.is_host, hosts.scaled(variant.hosts), lag_ns)
+    known_ns = np.where(edges.light_ns >= 0, edges.light_ns, edges.lag_ns - edges.unknown_ns)
+    unknown_ns = np.where((edges.light_ns >= 0) | hosts.is_host, 0, edges.unknown_ns)
+    columns = (hosts.dense_ns, hosts.excess_ns, np.where(hosts.is_host, 0, known_ns), unknown_ns)
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+def _weighed(rank: Int64, parts: Float64, variants: Sequence[Variant]) -> Float64:
+    """Return what something takes in each variant, given its parts and the place of the rank whose host it has."""
+    dense_ns, excess_ns, known_ns, unknown_ns = (column[:, None] for column in parts.T)
+    kept = np.array([variant.kept for variant in variants])
+    dense, excess = (np.stack(of, axis=1) for of in zip(*(variant.hosts.left for variant in variants), strict=True))
+    weighed: Float64 = dense_ns * dense[rank] + excess_ns * excess[rank]
+    weighed += known_ns
+    if kept.any():
+        weighed += unknown_ns * kept
+    return weighed
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """The course's chains in parts, so that many variants are tried at little cost."""
+
+    course: Course
+    rank: Int64
+    parts: Float64
+
+    @classmethod
+    def of(cls, hosts: Hosts) -> _Trial:
+        course = hosts.course
+        edge = course.edges.edge
+        contracted, rank = course.contracted, course.graph.edge_rank[edge]
+        # A chain has the host of one rank at most.
+        of_chain, of_host = np.full(len(contracted.chains), UNKNOWN), hosts.is_host[edge]
+        of_chain[contracted.chain_of[of_host]] = rank[of_host]
+        return cls(course, of_chain, contracted.sums(_parts_of(hosts)[edge]))
+
+    def paces(self, variants: Sequence[Variant]) -> list[float]:
+        """Return the step of each of several variants."""
+        paces: list[float] = self.course.pace(_weighed(self.rank, self.parts, variants)).tolist()
+        return paces
 
 
 def calibrate(course: Course, controls: Controls) -> Calibrated:
@@ -86,30 +124,24 @@ def calibrate(course: Course, controls: Controls) -> Calibrated:
     unprofiled_ns = controls.step_ns(UNPROFILED) if len(course.marks) else None
     likeliest, *ends = [shares_of(hosts, host_ns) for host_ns in _host_times(controls)]
     all_shares = (likeliest, *ends)
+    trial = _Trial.of(hosts)
     asked = [Variant(0, shares.times(factor)) for factor in (1.0, 0.5) for shares in all_shares]
-    kept_ns, *paces = _paces(hosts, [Variant(1, likeliest), *asked])
+    kept_ns, *paces = trial.paces([Variant(1, likeliest), *asked])
     as_is, halved = paces[: len(all_shares)], paces[len(all_shares) :]
     answers = [half < whole * (1 - ANSWERS) for whole, half in zip(as_is, halved, strict=True)]
     kept, controlled_ns = 0.0, paces[0]
     if unprofiled_ns is not None and paces[0] < unprofiled_ns < kept_ns:
-        kept, controlled_ns = _kept_share(hosts, likeliest, unprofiled_ns), unprofiled_ns
+        kept, controlled_ns = _kept_share(trial, likeliest, unprofiled_ns), unprofiled_ns
     variants = [Variant(kept, shares) for shares in all_shares]
     factors = [1.0] * len(variants)
     if unprofiled_ns is not None and any(answers):
-        solved = _common_factors(hosts, variants, list(zip(as_is, halved, strict=True)), unprofiled_ns)
+        solved = _common_factors(trial, variants, list(zip(as_is, halved, strict=True)), unprofiled_ns)
         factors = [factor if matters else 1.0 for factor, matters in zip(solved, answers, strict=True)]
     first, *others = [
         replace(variant, hosts=variant.hosts.times(factor)) for variant, factor in zip(variants, factors, strict=True)
     ]
     either = (replace(first, kept=0.0), replace(first, kept=1.0))
     return Calibrated(course, hosts, (first, *either, *others), controlled_ns, factors[0], unprofiled_ns)
-
-
-def _paces(hosts: Hosts, variants: Sequence[Variant]) -> list[float]:
-    """Return the step of each of several variants."""
-    lags = np.stack([lags_of(hosts, variant) for variant in variants], axis=1)
-    paces: list[float] = hosts.course.pace(lags[hosts.course.edges.edge]).tolist()
-    return paces
 
 
 def _host_times(controls: Controls) -> list[Mapping[RankNumber, float]]:
@@ -121,14 +153,14 @@ def _host_times(controls: Controls) -> list[Mapping[RankNumber, float]]:
     return [controls.host_step_ns(), *ends]
 
 
-def _kept_share(hosts: Hosts, shares: Shares, step_ns: float) -> float:
+def _kept_share(trial: _Trial, shares: Shares, step_ns: float) -> float:
     """Return the share of unknown remainders with which the replayed step is the one asked for."""
     tried = np.linspace(0, 1, TRIED)
-    return float(np.interp(step_ns, _paces(hosts, [Variant(float(kept), shares) for kept in tried]), tried))
+    return float(np.interp(step_ns, trial.paces([Variant(float(kept), shares) for kept in tried]), tried))
 
 
 def _common_factors(
-    hosts: Hosts, variants: Sequence[Variant], paces: Sequence[tuple[float, float]], step_ns: float
+    trial: _Trial, variants: Sequence[Variant], paces: Sequence[tuple[float, float]], step_ns: float
 ) -> list[float]:
     """Return for each variant the factor of all hosts with which the replayed step is the one asked for.
 
@@ -141,7 +173,7 @@ def _common_factors(
         for of, factors in zip(variants, tried, strict=True)
         for factor in factors
     ]
-    steps = np.maximum.accumulate(np.array(_paces(hosts, asked)).reshape(len(variants), -1), axis=1)
+    steps = np.maximum.accumulate(np.array(trial.paces(asked)).reshape(len(variants), -1), axis=1)
     return [float(np.interp(step_ns, of, factors)) for of, factors in zip(steps, tried, strict=True)]
 
 

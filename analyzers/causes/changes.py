@@ -187,9 +187,15 @@ class Lags:
     def step_lengths(self, *changed: Lags) -> Float64:
         """Return how long each typical step takes: by step, change and variant."""
         course = self.calibrated.course
-        columns = np.concatenate([lags.ns[course.edges.edge] for lags in changed], axis=1)
+        columns = np.concatenate([lags.chains for lags in changed], axis=1)
         lengths: Float64 = course.step_lengths(columns).reshape(len(course.steps), len(changed), -1)
         return lengths
+
+    @property
+    def chains(self) -> Float64:
+        """Return what each chain of the contracted course takes, a column for each variant."""
+        course = self.calibrated.course
+        return course.contracted.sums(self.ns[course.edges.edge])
 
     @cached_property
     def host_shares(self) -> Float64:
@@ -206,6 +212,18 @@ class Lags:
         """Return the same with some edges changed."""
         changed = self.ns.copy()
         changed[edges] = ns
+        return replace(self, ns=changed)
+
+    def likened(self, likes: Likes, ns: Float64, places: Collection[int], others: Collection[int]) -> Lags:
+        """Return the same with `ns` of some ranks' edges, by edge and variant, as others' take it."""
+        changed = self.ns.copy()
+        column = np.full(len(ns), np.nan)
+        for variant in range(ns.shape[1]):
+            # Variants that differ in nothing of it are one.
+            if not np.array_equal(column[likes.edge], ns[likes.edge, variant]):
+                column = ns[:, variant]
+                edges, taken = likes.as_others(column, places, others)
+            changed[edges, variant] += taken - column[edges]
         return replace(self, ns=changed)
 
     def without(self, edges: Int64 | Mask) -> Lags:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import Columns, Float64, Int64, Mask
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, begins
 from analyzers.causes.pace import Course
 from analyzers.rank import EdgeKind, PointKind
 
@@ -51,33 +51,36 @@ class Replayed:
         """Return all points' times, those of a visit's step as that visit left them: the next to be kept has them."""
         return self.kept[min(number for number in self.kept if number >= visit)]
 
-    def arrivals(self, visit: int) -> tuple[Int64, Float64]:
+    def arrivals(self, visit: int) -> tuple[slice, Float64]:
         """Return the chains of a visit's step, and when each one lets its target come."""
         contracted = self.course.contracted
-        rows = contracted.of_step[visit % len(self.course.steps)]
+        rows = contracted.of_step(visit % len(self.course.steps))
         return rows, self.times(visit)[contracted.chains.source[rows]] + self.chains[rows]
 
-    def binding(self, visit: int) -> dict[int, int]:
-        """Return for each point of a visit's step that waits for another the chain that lets it come last."""
-        contracted = self.course.contracted
+    def binding(self, visit: int) -> Int64:
+        """Return for each point the chain that lets it come last in a visit's step, UNKNOWN for those of other steps.
+
+        Of those that come together the one that came last in the recorded times binds, whatever ranks are called:
+        chains of one target come in this order.
+        """
         rows, arrival_ns = self.arrivals(visit)
-        # Of those that come together the one that came last in the recorded times binds, whatever ranks are called.
-        source = contracted.chains.source[rows]
-        carried = source >= contracted.size
-        source[carried] = contracted.carried[source[carried] - contracted.size]
-        time_ns = self.course.graph.points.time_ns[source]
-        rows = rows[np.lexsort((time_ns, np.rint(arrival_ns)))]
-        return dict(zip(contracted.chains.target[rows].tolist(), rows.tolist(), strict=True))
+        target = self.course.contracted.chains.target[rows]
+        first = np.flatnonzero(begins(target))
+        last_ns = np.rint(arrival_ns)
+        is_last = last_ns == np.repeat(np.maximum.reduceat(last_ns, first), np.diff(np.r_[first, len(target)]))
+        number = np.where(is_last, np.arange(rows.start, rows.stop), UNKNOWN)
+        bound = np.full(self.course.contracted.size, UNKNOWN)
+        bound[target[first]] = np.maximum.reduceat(number, first)
+        return bound
 
 
-def replay(course: Course, lags: Float64) -> Replayed:
-    """Replay the course at lags of its edges, and keep times of the first column's: of the last two rounds."""
+def replay(course: Course, chains: Float64) -> Replayed:
+    """Replay the course at lags of its chains, and keep times of the first column's: of the last two rounds."""
     last, steps = course.visits - 1, len(course.steps)
     kept = {number: np.zeros(0) for number in (last, last - 1, last - 1 - steps) if number >= 0}
-    step_lengths = course.step_lengths(lags, kept)
-    chains = course.contracted.sums(lags[:, :1])[:, 0]
+    step_lengths = course.step_lengths(chains, kept)
     if len(course.marks):
-        ends = course.marks[0]
+        ends = course.contracted.place[course.marks[0]]
         begun_ns = kept[last - 1][ends]
     else:
         ends = np.array([int(kept[last].argmax())])
@@ -86,7 +89,7 @@ def replay(course: Course, lags: Float64) -> Replayed:
     latest = course.latest if len(course.marks) else np.zeros(1, dtype=np.int64)
     longest = int(latest[np.rint(lengths)[latest].argmax()])
     begin_ns, end_ns = float(begun_ns[longest]), float(kept[last][ends[longest]])
-    return Replayed(course, kept, chains, int(ends[longest]), begin_ns, end_ns, ends, lengths, step_lengths)
+    return Replayed(course, kept, chains[:, 0], int(ends[longest]), begin_ns, end_ns, ends, lengths, step_lengths)
 
 
 def walk(replayed: Replayed, lags: Float64) -> Path:
@@ -103,10 +106,11 @@ def _walk(replayed: Replayed) -> Iterator[tuple[int, float]]:
             return
         times, bound = replayed.times(visit), replayed.binding(visit)
         while node < contracted.size and times[node] > replayed.begin_ns:
-            if node not in bound:
+            chain = int(bound[node])
+            if chain < 0:
                 return
-            yield bound[node], float(times[node])
-            node = int(sources[bound[node]])
+            yield chain, float(times[node])
+            node = int(sources[chain])
         if node < contracted.size:
             return
         node = int(contracted.carried[node - contracted.size])
@@ -116,15 +120,19 @@ def _expand(replayed: Replayed, lags: Float64, walked: list[tuple[int, float]]) 
     """Return the edges of walked chains, the latest first, cut at the beginning."""
     course = replayed.course
     contracted = course.contracted
-    # Along a chain each edge's target is the next one's source.
-    order = np.lexsort((-contracted.position[course.edges.target], contracted.chain_of))
-    first = np.searchsorted(contracted.chain_of[order], np.arange(len(contracted.chains) + 1))
     chains = np.array([chain for chain, _ in walked], dtype=np.int64)
     ends = np.array([end for _, end in walked])
-    counts = first[chains + 1] - first[chains]
+    is_walked = np.zeros(len(contracted.chains), dtype=bool)
+    is_walked[chains] = True
+    # Along a chain each edge's target is the next one's source.
+    order = np.flatnonzero(is_walked[contracted.chain_of])
+    order = order[np.lexsort((-contracted.position[course.edges.target[order]], contracted.chain_of[order]))]
+    chain_of = contracted.chain_of[order]
+    first = np.searchsorted(chain_of, chains)
+    counts = np.searchsorted(chain_of, chains, side="right") - first
     begins_at = np.cumsum(counts) - counts
     within = np.arange(int(counts.sum())) - np.repeat(begins_at, counts)
-    edges = order[np.repeat(first[chains], counts) + within]
+    edges = order[np.repeat(first, counts) + within]
     total = np.cumsum(lags[edges])
     base = np.repeat((total - lags[edges])[begins_at], counts)
     since_ns = np.repeat(ends, counts) - (total - base)
@@ -154,40 +162,38 @@ def _chain_weights(replayed: Replayed) -> Float64:
     course = replayed.course
     contracted, steps = course.contracted, len(course.steps)
     near_ns = NEAR * (replayed.end_ns - replayed.begin_ns) / steps
-    weights = np.zeros(len(contracted.chains) + 1)
+    weights = np.zeros(len(contracted.chains))
     at_end = replayed.ends[replayed.lengths >= replayed.lengths.max() - near_ns * steps]
-    waiting = dict.fromkeys(at_end.tolist(), 1 / len(at_end))
+    # By point, and behind those by what is carried over from the step before.
+    waiting = np.zeros(contracted.size + len(contracted.carried))
+    waiting[at_end] = 1 / len(at_end)
     last = max(replayed.kept)
     for visit in range(last, max(last - steps, -1), -1):
-        for target, source, chain, share in _shared(replayed, visit, near_ns):
-            weight = waiting.get(target, 0.0) * share
-            if weight:
-                weights[chain] += weight
-                waiting[source] = waiting.get(source, 0.0) + weight
-        waiting = {
-            int(contracted.carried[source - contracted.size]): weight
-            for source, weight in waiting.items()
-            if source >= contracted.size
-        }
+        _share_out(replayed, visit, near_ns, waiting, weights)
+        carried = waiting[contracted.size :].copy()
+        waiting[:] = 0
+        np.add.at(waiting, contracted.carried, carried)
     return weights
 
 
-def _shared(replayed: Replayed, visit: int, near_ns: float) -> Iterator[tuple[int, int, int, float]]:
-    """Return target, source and chain of what binds, the last points first, and which part of the target's weight.
+def _share_out(replayed: Replayed, visit: int, near_ns: float, waiting: Float64, weights: Float64) -> None:
+    """Give the weights of a visit's points, the last ones first, to what binds them and to where that comes from.
 
     A meeting is bound by all that come near its last member, in equal parts.
     """
     contracted = replayed.course.contracted
     rows, arrival_ns = replayed.arrivals(visit)
-    binds = np.isin(rows, list(replayed.binding(visit).values()))
-    target = contracted.chains.target[rows]
-    points, index = np.unique(target, return_inverse=True)
-    latest_ns = np.full(len(points), -np.inf)
-    np.maximum.at(latest_ns, index, arrival_ns)
-    is_meeting: Mask = replayed.course.graph.points.kind[target] == PointKind.MEETING
-    shares = np.where(is_meeting, arrival_ns >= latest_ns[index] - near_ns, binds)
-    rows, target, index = rows[shares], target[shares], index[shares]
-    part = 1 / np.bincount(index, minlength=len(points))[index]
-    order = np.argsort(-contracted.position[target], kind="stable")
-    columns = (target[order], contracted.chains.source[rows[order]], rows[order], part[order])
-    return zip(*(column.tolist() for column in columns), strict=True)
+    target, source = contracted.chains.target[rows], contracted.chains.source
+    bound = replayed.binding(visit)
+    is_meeting = replayed.course.graph.points.kind[contracted.point] == PointKind.MEETING
+    for node in range(int(target[-1]), int(target[0]) - 1, -1):
+        if not (weight := float(waiting[node])):
+            continue
+        chains = [int(bound[node])]
+        if is_meeting[node]:
+            first, past = np.searchsorted(target, (node, node + 1))
+            near = np.flatnonzero(arrival_ns[first:past] >= arrival_ns[first:past].max() - near_ns)
+            chains = (rows.start + first + near).tolist()
+        for chain in chains:
+            weights[chain] += weight / len(chains)
+            waiting[source[chain]] += weight / len(chains)

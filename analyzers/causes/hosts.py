@@ -45,12 +45,17 @@ class Hosts:
         is_host: Mask = np.isin(self.course.graph.edges.kind, HOST_TIME)
         return is_host
 
-    def scaled(self, shares: Shares) -> Float64:
-        """Return each edge's time where so much of the hosts' is left."""
-        rank = self.course.graph.edge_rank
-        share, is_all = np.r_[shares.share, 1.0][rank], np.r_[shares.scales_all, False][rank]
-        scaled: Float64 = self.dense_ns * share + self.excess_ns * np.where(is_all, share, 1.0)
-        return scaled
+    @cached_property
+    def of_steps(self) -> Float64:
+        """Return the median step's dense time, excess and blocking copies of each rank: a row each."""
+        course, edges = self.course, self.course.edges
+        ranks, steps = len(course.graph.ranks), len(course.steps)
+        key = course.graph.edge_rank[edges.edge] * steps + edges.step
+        own = key >= 0
+        columns = (self.dense_ns, self.excess_ns, self.copies_ns)
+        sums = [np.bincount(key[own], ns[edges.edge[own]], ranks * steps).reshape(ranks, steps) for ns in columns]
+        medians: Float64 = np.median(np.stack(sums), axis=2)
+        return medians
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,11 @@ class Shares:
     def times(self, factor: float) -> Shares:
         """Return the same by a common factor."""
         return Shares(self.share * factor, self.scales_all)
+
+    @property
+    def left(self) -> tuple[Float64, Float64]:
+        """Return what is left of dense and of excess time by the place of the rank, last where there is none."""
+        return np.r_[self.share, 1.0], np.r_[np.where(self.scales_all, self.share, 1.0), 1.0]
 
 
 def hosts_of(course: Course) -> Hosts:
@@ -101,20 +111,11 @@ def _share(hosts: Hosts, place: int, control_ns: float | None) -> tuple[float, b
     """
     if control_ns is None:
         return float("nan"), False
-    course = hosts.course
-    own = course.edges.take(course.graph.edge_rank[course.edges.edge] == place)
-    dense, excess, copied = (
-        _median_step(own.step, values[own.edge], len(course.steps))
-        for values in (hosts.dense_ns, hosts.excess_ns, hosts.copies_ns)
-    )
+    dense, excess, copied = hosts.of_steps[:, place].tolist()
     share = (control_ns - excess - copied) / dense if dense else 1.0
     if share < NOTHING_IS_EXCESS:
-        return min(control_ns / _profiled_ns(course, place), MOST_SHARE), True
+        return min(control_ns / _profiled_ns(hosts.course, place), MOST_SHARE), True
     return float(np.clip(share, LEAST_SHARE, MOST_SHARE)), False
-
-
-def _median_step(step: Int64, ns: Float64, steps: int) -> float:
-    return float(np.median(np.bincount(step, ns, steps)))
 
 
 def _profiled_ns(course: Course, place: int) -> float:

@@ -95,8 +95,7 @@ class Model:
     @cached_property
     def _replayed(self) -> Replayed:
         """Return the replay of all variants as they are."""
-        course = self.calibrated.course
-        return replay(course, self.calibrated.lags[course.edges.edge])
+        return replay(self.calibrated.course, self.lags.chains)
 
     @cached_property
     def gains(self) -> list[Gain]:

@@ -9,7 +9,7 @@ from the end of the one, to the same places, counted from the beginning of the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,7 +65,7 @@ class Course:
     def contracted(self) -> Contracted:
         """Return the course without points that have one edge in and one out."""
         points, edges = self.graph.points, self.edges
-        kept = np.zeros(len(points), dtype=bool)
+        kept = self.begun_ns > 0
         kept[self.marks.ravel()] = True
         edged = Edged(edges.source, edges.target, edges.earlier, edges.step)
         return contract(len(points), edged, kept, points.time_ns, self._tracks)
@@ -89,9 +89,9 @@ class Course:
         """Return how many rounds let the replay settle; as many are measured."""
         return -(-SETTLING // len(self.steps))
 
-    def pace(self, lags: Float64) -> Float64:
-        """Return the step, ns, of each scenario: `lags` are those of the course's edges, a column each."""
-        pace: Float64 = self.step_lengths(lags).mean(axis=0)
+    def pace(self, chains: Float64) -> Float64:
+        """Return the step, ns, of each scenario: `chains` are the lags of the contracted course, a column each."""
+        pace: Float64 = self.step_lengths(chains).mean(axis=0)
         return pace
 
     @property
@@ -99,17 +99,18 @@ class Course:
         """Return how many steps are visited: rounds that settle, as many measured ones, and the first step again."""
         return 2 * self.settling * len(self.steps) + 1 if len(self.marks) else 1
 
-    def step_lengths(self, lags: Float64, kept: dict[int, Float64] | None = None) -> Float64:
+    def step_lengths(self, chains: Float64, kept: dict[int, Float64] | None = None) -> Float64:
         """Return how long each typical step takes (a row each) in each scenario, on the rank that takes longest.
 
-        `kept` has for some numbers of visits all points' times in the first scenario after them: it is filled here.
+        `kept` has for some numbers of visits the points' times in the first scenario after them: it is filled here.
         """
-        at_marks = []
-        for number, (place, times) in enumerate(self._replay(lags)):
-            at_marks.append(times[self.marks[place]] if len(self.marks) else times.max(axis=0, keepdims=True))
+        at_marks, marks = [], self.contracted.place[self.marks]
+        places = [number % len(self.steps) for number in range(self.visits)]
+        for number, times in enumerate(self.contracted.replay(self.begun_ns, chains, places)):
+            at_marks.append(times[marks[places[number]]] if len(marks) else times.max(axis=0, keepdims=True))
             if kept is not None and number in kept:
                 kept[number] = times[:, 0].copy()
-        if not len(self.marks):
+        if not len(marks):
             only: Float64 = at_marks[0] - self.begun_ns.min()
             return only
         steps = len(self.steps)
@@ -118,11 +119,6 @@ class Course:
         of_longest = np.take_along_axis(lengths, longest[None, None, :], axis=1)[:, 0]
         by_step: Float64 = of_longest.reshape(self.settling, steps, -1).mean(axis=0)
         return by_step
-
-    def _replay(self, lags: Float64) -> Iterator[tuple[int, Float64]]:
-        """Replay the course; yield after each visit of a step its place, and all times."""
-        places = [number % len(self.steps) for number in range(self.visits)]
-        return zip(places, self.contracted.replay(self.begun_ns, lags, places), strict=True)
 
 
 def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:

@@ -10,17 +10,19 @@ that is not known yet is one batch, whatever its track: along a track a point co
 
     A + max over the points before it (arrival - A there),       A: the track's chains, added up
 
-so that a batch is a running sum and a running maximum over an array, with a column for each scenario.
+so that a batch is a running maximum over an array, with a column for each scenario. Points are numbered as they are
+replayed, by step, batch and track, and chains by their targets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, places_since, rows_by, sorted_set
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, first_of, firsts, places_since, sorted_set
 from analyzers.causes.order import in_order
 
 # What no lag reaches: an edge that is dropped.
@@ -29,37 +31,43 @@ DROPPED = -(2.0**52)
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Points by track and order: each one's chain from the point before it (for a track's first one that takes none).
+    """Points from `first` up to `past`, of which the `waits`-th ones wait for others.
 
-    `begin` is where each point's track begins in the batch, `part` counts tracks. Points `waits` (indices, in order)
-    wait for others: their `source` and `by`, the chain, those of one point side by side from `first` on.
+    `source` is what they wait for and `chain` how long after, those of one point side by side from `begin` on.
     """
 
-    node: Int64
-    chain: Int64
-    begin: Int64
-    part: Float64
+    first: int
+    past: int
     waits: Int64
-    first: Int64
+    begin: Int64
     source: Int64
-    by: Int64
+    chain: Int64
 
-    def advance(self, times: Float64, chains: Float64, apart: float) -> None:
-        """Set the times of the batch's points; no two times lie further from one another than `apart` / 4."""
-        along = np.cumsum(chains[self.chain], axis=0)
-        along -= along[self.begin]
-        arrivals = times[self.source] + chains[self.by]
-        if len(self.first) < len(arrivals):
-            arrivals = np.maximum.reduceat(arrivals, self.first, axis=0)
-        # Tracks stand behind one another, each so much higher that the running maximum begins anew.
-        offset = (self.part * apart)[:, None]
-        latest = np.full(along.shape, -apart / 2)
-        latest[self.waits] = np.maximum(arrivals, -apart / 4) - along[self.waits]
-        latest += offset
-        np.maximum.accumulate(latest, axis=0, out=latest)
-        latest -= offset
-        latest += along
-        times[self.node] = latest
+    def advance(self, times: Float64, chains: Float64, tracks: Tracks) -> None:
+        """Set the times of the batch's points."""
+        arrivals = times[self.source]
+        arrivals += chains[self.chain]
+        if len(self.begin) < len(arrivals):
+            arrivals = np.maximum.reduceat(arrivals, self.begin, axis=0)
+        np.maximum(arrivals, tracks.earliest, out=arrivals)
+        here, along = times[self.first : self.past], tracks.along[self.first : self.past]
+        here[:] = tracks.floor[self.first : self.past]
+        here[self.waits] = arrivals - along[self.waits]
+        np.maximum.accumulate(here, axis=0, out=here)
+        here += along
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """What each point's track takes up to it, ns, a column for each scenario.
+
+    In a batch the tracks stand behind one another, each so much higher that the running maximum begins anew at it:
+    `along` has that taken off, `floor` is what a point without a wait begins with, `earliest` less than any time.
+    """
+
+    along: Float64
+    floor: Float64
+    earliest: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,84 +86,83 @@ class Chains(Columns):
 class Contracted:
     """Kept points and the chains between them.
 
-    `chain_of` is the chain that each edge is part of, `position` each point's place in an order of all. `carried` are
-    the points whose times the step behind needs, in the order of their numbers there; `of_step` are each step's chains.
+    `point` is each kept point's number in the graph, and `place` the other way round, UNKNOWN for those that are not
+    kept. `chain_of` is the chain that each edge is part of, `position` each of the graph's points' place in an order of
+    all. `carried` are the points whose times the step behind needs, in the order of their numbers there, and those of
+    `carried_in` are needed in each step. Of each point `along` is the chain from the one before it in its batch, `part`
+    counts tracks within a batch, and `begin` is the first point of its track.
     """
 
-    size: int
+    point: Int64
+    place: Int64
     chain_of: Int64
     chains: Chains
     position: Int64
     carried: Int64
-    of_step: list[Int64]
-    batches: list[list[Batch]]
     carried_in: list[Int64]
+    batches: list[list[Batch]]
+    along: Int64
+    part: Int64
+    begin: Int64
+
+    @property
+    def size(self) -> int:
+        """Return how many points are kept."""
+        return len(self.point)
+
+    def of_step(self, step: int) -> slice:
+        """Return the chains that end in a step."""
+        first, past = np.searchsorted(self.chains.step, (step, step + 1)).tolist()
+        return slice(first, past)
 
     def sums(self, lags: Float64) -> Float64:
-        """Return each chain's lag, a column for each scenario; last the one that takes no time."""
-        count = len(self.chains) + 1
-        sums = np.stack([np.bincount(self.chain_of, column, count) for column in lags.T], axis=1)
+        """Return each chain's lag, a column for each scenario; `lags` are those of all edges."""
+        sums = np.empty((len(self.chains), lags.shape[1]))
+        for place, column in enumerate(lags.T):
+            sums[:, place] = np.bincount(self.chain_of, column, len(self.chains))
         # However many of its edges are dropped, a chain is dropped once.
-        return np.where(sums < DROPPED / 2, DROPPED, sums)
+        sums[sums < DROPPED / 2] = DROPPED
+        return sums
 
-    def replay(self, begun_ns: Float64, lags: Float64, steps: Iterable[int]) -> Iterator[Float64]:
+    def replay(self, begun_ns: Float64, chains: Float64, steps: Iterable[int]) -> Iterator[Float64]:
         """Replay some steps, one after the other, and yield all points' times after each, as they were last.
 
-        Before the first all are `begun_ns`; `lags` are those of all edges, a column for each scenario.
+        Before the first all are `begun_ns`, by point of the graph; `chains` are the lags of all chains, a column for
+        each scenario.
         """
         steps = [*steps]
-        chains = self.sums(lags)
-        times = np.zeros((self.size + len(self.carried), lags.shape[1]))
-        times[: self.size] = begun_ns[:, None]
-        dropped = chains == DROPPED
-        most_dropped = int(dropped.sum(axis=0).max(initial=0))
-        # No time comes to more than all chains together, as often as they are replayed.
-        reach = float(np.where(dropped, 0, np.abs(chains)).sum(axis=0).max(initial=0))
-        reach = reach * -(-len(steps) // len(self.batches)) + float(np.abs(begun_ns).max(initial=0)) + 1
-        chains = np.maximum(chains, -2 * reach)
+        times = np.zeros((self.size + len(self.carried), chains.shape[1]))
+        times[: self.size] = begun_ns[self.point][:, None]
+        chains, tracks = self._tracks(
+            chains, -(-len(steps) // len(self.batches)), float(np.abs(begun_ns).max(initial=0))
+        )
         for step in steps:
             here = self.carried_in[step]
             times[self.size + here] = times[self.carried[here]]
             for batch in self.batches[step]:
-                batch.advance(times, chains, (4 + 2 * most_dropped) * reach)
+                batch.advance(times, chains, tracks)
             yield times
 
-
-def contract(size: int, edges: Edged, kept: Mask, time_ns: Int64, track: Int64) -> Contracted:
-    """Contract a graph of `size` points, of which those of `kept` stay whatever their edges.
-
-    `time_ns` are recorded times, which order points, and `track` is the track that each point is on, -1 for none.
-    """
-    into = np.bincount(edges.target, minlength=size)
-    out = np.bincount(edges.source[~edges.earlier], minlength=size)
-    stays = kept | (into != 1) | (out != 1)
-    stays[edges.source[edges.earlier]] = True
-    # Of each edge the last one of its chain: the edge out of each contracted point, and so on to a point that stays.
-    out_edge = np.full(size, UNKNOWN)
-    within = np.flatnonzero(~edges.earlier)
-    out_edge[edges.source[within]] = within
-    last = np.where(stays[edges.target], np.arange(len(edges)), out_edge[edges.target])
-    while True:
-        further = last[last]
-        if (further == last).all():
-            break
-        last = further
-    ends, chain_of = np.unique(last, return_inverse=True)
-    heads = np.flatnonzero(stays[edges.source] | edges.earlier)
-    source, earlier = np.full(len(ends), UNKNOWN), np.zeros(len(ends), dtype=bool)
-    source[chain_of[heads]], earlier[chain_of[heads]] = edges.source[heads], edges.earlier[heads]
-    carried, place = np.unique(source[earlier], return_inverse=True)
-    source[earlier] = size + place
-    inside = edges.take(~edges.earlier)
-    order = in_order(time_ns, inside.source, inside.target)
-    position = np.empty(size, dtype=np.int64)
-    position[order] = np.arange(size)
-    chains = Chains(source, edges.target[ends], edges.step[ends])
-    of_step = rows_by(chains.step)
-    own = [of_step.get(step, chain_of[:0]) for step in range(int(edges.step.max(initial=-1)) + 1)]
-    batches = [_batches(chains, rows, position, track) for rows in own]
-    carried_in = [sorted_set(source[rows][source[rows] >= size]) - size for rows in own]
-    return Contracted(size, chain_of, chains, position, carried, own, batches, carried_in)
+    def _tracks(self, chains: Float64, rounds: int, begun_ns: float) -> tuple[Float64, Tracks]:
+        """Return the lags of chains, with bounded ones where they are dropped, and the tracks with them."""
+        most, least = chains.max(axis=1, initial=0), chains.min(axis=1, initial=0)
+        changed = np.flatnonzero(least <= DROPPED)
+        dropped = chains[changed] <= DROPPED
+        least[changed] = np.where(dropped, 0, chains[changed]).min(axis=1, initial=0)
+        # No time comes to more than all chains together, as often as they are replayed.
+        reach = float(np.maximum(most, -least).sum()) * rounds + begun_ns + 1
+        if len(changed):
+            chains = chains.copy()
+            chains[changed] = np.maximum(chains[changed], -2 * reach)
+        apart = (4 + 2 * int(dropped.sum(axis=0).max(initial=0))) * reach
+        along = chains[np.minimum(self.along, len(chains) - 1)]
+        begins_track = self.begin == np.arange(self.size)
+        along[begins_track] = 0
+        np.cumsum(along, axis=0, out=along)
+        track = np.cumsum(begins_track) - 1
+        above = self.part.astype(np.float64) * apart
+        along -= (along[begins_track] + above[begins_track, None])[track]
+        return chains, Tracks(along, (above - apart / 2)[:, None], -apart / 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,99 +175,158 @@ class Edged(Columns):
     step: Int64
 
 
-def _batches(chains: Chains, own: Int64, position: Int64, track: Int64) -> list[Batch]:
-    """Return the batches of one step, of which `own` are the chains."""
-    size = len(position)
-    own = own[np.lexsort((chains.source[own], position[chains.target[own]]))]
-    source, target = chains.source[own], chains.target[own]
-    inside = source < size
-    same_track = np.zeros(len(own), dtype=bool)
-    known = np.where(inside, source, 0)
-    same_track[inside] = (track[known] == track[target])[inside] & (track[target] >= 0)[inside]
-    along = _along_tracks(same_track, position[known], target, source)
-    points = sorted_set(np.concatenate([target, source[inside]]))
-    begin, end = np.where(inside, np.searchsorted(points, known), UNKNOWN), np.searchsorted(points, target)
-    epoch = _epochs(begin.tolist(), end.tolist(), along.tolist(), len(points))
-    return [
-        _batch(_Entering(own[rows], source[rows], target[rows], along[rows]), position, len(chains))
-        for _, rows in sorted(rows_by(epoch[end]).items())
-    ]
+def contract(size: int, edges: Edged, kept: Mask, time_ns: Int64, track: Int64) -> Contracted:
+    """Contract a graph of `size` points, of which those of `kept` stay whatever their edges.
+
+    `time_ns` are recorded times, which order points, and `track` is the track that each point is on, -1 for none.
+    """
+    inside = edges.take(~edges.earlier)
+    position = np.empty(size, dtype=np.int64)
+    position[in_order(time_ns, inside.source, inside.target)] = np.arange(size)
+    chain_of, chains = _chained(size, edges, kept)
+    order = np.argsort(position[chains.target], kind="stable")
+    chains, number = chains.take(order), np.argsort(order)
+    along = _along_tracks(chains, track, position)
+    laid = _laid_out(size, chains, along, position)
+    others = kept.copy()
+    others[chains.source] = True
+    others[laid.point] = False
+    point = np.r_[laid.point, np.flatnonzero(others)]
+    place = np.full(size, UNKNOWN)
+    place[point] = np.arange(len(point))
+    order = np.lexsort((time_ns[chains.source], place[chains.target]))
+    chains, follows = chains.take(order), laid.follows[order]
+    carried, of_carried = np.unique(place[chains.source[chains.earlier]], return_inverse=True)
+    source = place[chains.source]
+    source[chains.earlier] = len(point) + of_carried
+    placed = Chains(source, place[chains.target], chains.step)
+    steps = int(edges.step.max(initial=-1)) + 1
+    carried_in = [sorted_set(source[chains.earlier & (chains.step == step)]) - len(point) for step in range(steps)]
+    into = np.full(len(point), len(chains))
+    into[placed.target[follows]] = np.flatnonzero(follows)
+    more = np.arange(len(laid.point), len(point))
+    return Contracted(
+        point,
+        place,
+        np.argsort(order)[number[chain_of]],
+        placed,
+        position,
+        carried,
+        carried_in,
+        _batches(placed, follows, laid, steps),
+        into,
+        np.r_[laid.part, np.zeros(len(more), dtype=np.int64)],
+        np.r_[laid.begin, more],
+    )
 
 
-def _along_tracks(same_track: Mask, position: Int64, target: Int64, source: Int64) -> Mask:
-    """Return the chains along tracks: into each point the latest on its track, out of each point the first one."""
-    along = np.zeros(len(target), dtype=bool)
-    rows = np.flatnonzero(same_track)
+def _chained(size: int, edges: Edged, kept: Mask) -> tuple[Int64, Edged]:
+    """Return the chain that each edge is part of, and chains as edges between points that stay."""
+    into = np.bincount(edges.target, minlength=size)
+    out = np.bincount(edges.source[~edges.earlier], minlength=size)
+    stays = kept | (into != 1) | (out != 1)
+    stays[edges.source[edges.earlier]] = True
+    # Of each edge the last one of its chain: the edge out of each contracted point, and so on to a point that stays.
+    out_edge = np.full(size, UNKNOWN)
+    within = np.flatnonzero(~edges.earlier)
+    out_edge[edges.source[within]] = within
+    last = np.where(stays[edges.target], np.arange(len(edges)), out_edge[edges.target])
+    last = _farthest(last)
+    ends, chain_of = np.unique(last, return_inverse=True)
+    heads = np.flatnonzero(stays[edges.source] | edges.earlier)
+    source, earlier = np.full(len(ends), UNKNOWN), np.zeros(len(ends), dtype=bool)
+    source[chain_of[heads]], earlier[chain_of[heads]] = edges.source[heads], edges.earlier[heads]
+    return chain_of, Edged(source, edges.target[ends], earlier, edges.step[ends])
+
+
+def _farthest(onward: Int64) -> Int64:
+    """Return where each place leads in the end, given where it leads next; the last of all leads to itself."""
+    while True:
+        further = onward[onward]
+        if (further == onward).all():
+            return onward
+        onward = further
+
+
+def _along_tracks(chains: Edged, track: Int64, position: Int64) -> Mask:
+    """Return the chains along tracks: into each point the latest on its track, out of each point the first one.
+
+    Chains come in the order of their targets.
+    """
+    along = np.zeros(len(chains), dtype=bool)
+    on_track = (track[chains.source] == track[chains.target]) & (track[chains.target] >= 0)
+    rows = np.flatnonzero(on_track & ~chains.earlier)
     if not len(rows):
         return along
-    order = rows[np.lexsort((position[rows], target[rows]))]
-    latest = order[np.r_[np.diff(target[order]) != 0, True]]
-    # Chains come by their targets' position: of those out of one point the first stands first.
-    latest = np.sort(latest)
-    _, first = np.unique(source[latest], return_index=True)
+    order = rows[np.lexsort((position[chains.source[rows]], chains.target[rows]))]
+    latest = np.sort(order[np.r_[np.diff(chains.target[order]) != 0, True]])
+    _, first = np.unique(chains.source[latest], return_index=True)
     along[latest[first]] = True
     return along
 
 
-def _epochs(source: list[int], target: list[int], along: list[bool], size: int) -> Int64:
-    """Return for each point how many waits for others lie before it at most; chains come by their targets' order.
+@dataclass(frozen=True, eq=False)
+class _LaidOut:
+    """Points that something leads to, in the order in which they are replayed.
 
-    What comes from the step before has source -1.
+    `batch` counts batches, `part` the tracks within one, `begin` is where each one's track begins in it. Chains that
+    `follows` go along a track within a batch.
     """
+
+    point: Int64
+    batch: Int64
+    part: Int64
+    begin: Int64
+    follows: Mask
+
+
+def _laid_out(size: int, chains: Edged, along: Mask, position: Int64) -> _LaidOut:
+    """Return points by step, by how many waits lie before them, by track, and by their order."""
+    epoch = _epochs(size, chains, along)
+    step = np.full(size, UNKNOWN)
+    step[chains.target] = chains.step
+    follows = along & (epoch[chains.source] == epoch[chains.target]) & (step[chains.source] >= 0)
+    before = np.arange(size)
+    before[chains.target[follows]] = chains.source[follows]
+    head = _farthest(before)
+    point = np.flatnonzero(step >= 0)
+    point = point[np.lexsort((position[point], position[head[point]], epoch[point], step[point]))]
+    new_batch = begins(step[point]) | begins(epoch[point])
+    new_track = begins(head[point]) | new_batch
+    batch, track = np.cumsum(new_batch) - 1, np.cumsum(new_track) - 1
+    begin = np.arange(len(point)) - places_since(new_track)
+    return _LaidOut(point, batch, track - first_of(track, new_batch), begin, follows)
+
+
+def _epochs(size: int, chains: Edged, along: Mask) -> Int64:
+    """Return for each point how many waits for others lie before it at most; chains come by their targets' order."""
     epoch = [0] * size
-    for begin, end, follows in zip(source, target, along, strict=True):
-        if begin >= 0:
-            least = epoch[begin] + (not follows)
-            if least > epoch[end]:
-                epoch[end] = least
+    rows = ~chains.earlier
+    columns = (chains.source[rows].tolist(), chains.target[rows].tolist(), along[rows].tolist())
+    for begin, end, follows in zip(*columns, strict=True):
+        least = epoch[begin] + (not follows)
+        if least > epoch[end]:
+            epoch[end] = least
     return np.array(epoch, dtype=np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class _Entering(Columns):
-    """Chains into the points of a batch."""
-
-    chain: Int64
-    source: Int64
-    target: Int64
-    along: Mask
-
-
-def _batch(into: _Entering, position: Int64, empty_chain: int) -> Batch:
-    """Return the batch of the points that some chains lead to."""
-    nodes = np.unique(into.target)
-    before = np.full(len(nodes), UNKNOWN)
-    chain = np.full(len(nodes), empty_chain)
-    follows = into.along & np.isin(into.source, nodes)
-    at = np.searchsorted(nodes, into.target[follows])
-    before[at] = np.searchsorted(nodes, into.source[follows])
-    chain[at] = into.chain[follows]
-    head = _heads(before)
-    order = np.lexsort((position[nodes], position[nodes[head]]))
-    place = np.empty(len(nodes), dtype=np.int64)
-    place[order] = np.arange(len(nodes))
-    waits = into.take(~follows)
-    of_node = place[np.searchsorted(nodes, waits.target)]
-    waits, of_node = waits.take(np.argsort(of_node, kind="stable")), np.sort(of_node)
-    is_first = begins(of_node)
-    starts = begins(head[order])
-    return Batch(
-        nodes[order],
-        chain[order],
-        np.arange(len(nodes)) - places_since(starts),
-        (np.cumsum(starts) - 1).astype(np.float64),
-        of_node[is_first],
-        np.flatnonzero(is_first),
-        waits.source,
-        waits.chain,
-    )
-
-
-def _heads(before: Int64) -> Int64:
-    """Return for each place the first one of its track, given the one before each (-1: none)."""
-    head = np.where(before >= 0, before, np.arange(len(before)))
-    while True:
-        further = head[head]
-        if (further == head).all():
-            return head
-        head = further
+def _batches(chains: Chains, follows: Mask, laid: _LaidOut, steps: int) -> list[list[Batch]]:
+    """Return the batches of each step."""
+    count = int(laid.batch.max(initial=-1)) + 1
+    waits = np.flatnonzero(~follows)
+    target = chains.target[waits]
+    first, first_wait = firsts(laid.batch, count).tolist(), firsts(laid.batch[target], count).tolist()
+    new_point = begins(target)
+    batches: list[list[Batch]] = [[] for _ in range(steps)]
+    for place, (begin, end) in enumerate(pairwise(first_wait)):
+        new = np.flatnonzero(new_point[begin:end])
+        batch = Batch(
+            first[place],
+            first[place + 1],
+            target[begin:end][new] - first[place],
+            new,
+            chains.source[waits[begin:end]],
+            waits[begin:end],
+        )
+        batches[int(chains.step[waits[begin]])].append(batch)
+    return batches

@@ -72,11 +72,8 @@ def _at_stage(stages: Mapping[int, Collection[int]], stage: int) -> Callable[[La
 
 def compute_as_others(lags: Lags, place: int) -> Lags:
     """Return the lags with a rank's kernels as long as the others', its unknown remainders as long in sum."""
-    changed = lags.ns.copy()
     graph = lags.graph
-    for variant in range(lags.ns.shape[1]):
-        edges, ns = lags.kernels.as_others(lags.ns[:, variant], (place,), lags.like_ranks(place))
-        changed[edges, variant] = ns
+    changed = lags.likened(lags.kernels, lags.ns, (place,), lags.like_ranks(place)).ns
     unknown = np.flatnonzero((graph.edges.unknown_ns > 0) & lags.in_course)
     sums = np.bincount(graph.edge_rank[unknown], graph.edges.unknown_ns[unknown], len(graph.ranks))
     others = float(np.median(sums[lags.like_ranks(place)]))
@@ -89,13 +86,7 @@ def compute_as_others(lags: Lags, place: int) -> Lags:
 
 def host_as_others(lags: Lags, place: int) -> Lags:
     """Return the lags with a rank's host as fast as the others'; what it fetches of input stays."""
-    changed = lags.ns.copy()
-    inputs = _input_ns(lags)
-    for variant in range(lags.ns.shape[1]):
-        own = lags.ns[:, variant] - inputs[:, variant]
-        edges, ns = lags.host_time.as_others(own, (place,), lags.like_ranks(place))
-        changed[edges, variant] = ns + inputs[edges, variant]
-    return Lags(lags.calibrated, lags.facts, changed)
+    return lags.likened(lags.host_time, lags.ns - _input_ns(lags), (place,), lags.like_ranks(place))
 
 
 def input_as_others(lags: Lags, place: int) -> Lags:

@@ -151,7 +151,7 @@ def test_shortening_brings_no_more_than_it_takes_off_the_path(data: st.DataObjec
     shorter = data.draw(shortened(lags))
     times = causal.all_times(course, np.c_[lags, shorter])
     assert (times[:, :, 1] <= times[:, :, 0] + DROPPED_ROUNDING_NS).all(), "something comes later"
-    (before, after), path_ns = course.pace(np.c_[lags, shorter]), binding(path)
+    (before, after), path_ns = course.pace(course.contracted.sums(np.c_[lags, shorter])), binding(path)
     taken = lags - shorter
     within = [edge for edge, ns in path_ns if ns > path_ns[0][1] - rounds(course) * before]
     assert before - after <= sum(taken[within]) / rounds(course) + SETTLED * before
@@ -270,7 +270,7 @@ def test_a_samples_replay_is_that_in_plain_python(path: Path, dropped: float) ->
     lags = np.where(np.random.default_rng(1).random(len(lags)) < dropped, DROPPED, lags)
     visits = causal.visits_of(course)
     plain = causal.plain_replay(course).times(lags.tolist(), visits)
-    kept = np.unique(course.contracted.chains.target)
+    kept = course.contracted.point[np.unique(course.contracted.chains.target)]
     same(
         np.array(plain)[:, kept],
         causal.all_times(course, lags[:, None])[:, :, 0],
@@ -316,5 +316,5 @@ def test_a_random_replay_is_that_in_plain_python(
     plain = PlainReplay.of(edges, np.arange(size), begun_ns).times(lags.tolist(), visits)
     kept = np.unique(contracted.chains.target)
     others = np.where(lags == DROPPED, DROPPED, lags * np.random.default_rng(seed + 1).random(len(lags)))
-    replayed = [times[kept] for times in contracted.replay(begun_ns, np.c_[others, lags], visits)]
-    same(np.array(plain)[:, kept], np.array(replayed)[:, :, 1], DROPPED_ROUNDING_NS)
+    replayed = [times[kept] for times in contracted.replay(begun_ns, contracted.sums(np.c_[others, lags]), visits)]
+    same(np.array(plain)[:, contracted.point[kept]], np.array(replayed)[:, :, 1], DROPPED_ROUNDING_NS)

@@ -148,8 +148,9 @@ def visits_of(course: Course) -> list[int]:
 
 def all_times(course: Course, lags: Float64) -> Float64:
     """Times of the course's points that are not contracted, after each visit: by visit, point and scenario."""
-    kept = np.unique(course.contracted.chains.target)
-    replayed = course.contracted.replay(course.begun_ns, lags, visits_of(course))
+    contracted = course.contracted
+    kept = np.unique(contracted.chains.target)
+    replayed = contracted.replay(course.begun_ns, contracted.sums(lags), visits_of(course))
     return np.stack([times[kept] for times in replayed])
 
 

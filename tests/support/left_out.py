@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Float64, Int64
 from analyzers.causes import calibrated, joining, model, pace
+from analyzers.causes.calibrated import Variant
 from analyzers.causes.changes import Facts
 from analyzers.causes.hosts import Hosts, Shares
 from analyzers.causes.joining import RunGraph
@@ -117,8 +118,12 @@ def _common_factor(patch: pytest.MonkeyPatch) -> None:
 
 def _released(patch: pytest.MonkeyPatch) -> None:
     """What no dependency explains is kept."""
-    of = calibrated.lags_of
-    patch.setattr(calibrated, "lags_of", lambda hosts, variant: of(hosts, replace(variant, kept=1.0)))
+    weighed = calibrated._weighed
+
+    def kept(rank: Int64, parts: Float64, variants: Sequence[Variant]) -> Float64:
+        return weighed(rank, parts, [replace(variant, kept=1.0) for variant in variants])
+
+    patch.setattr(calibrated, "_weighed", kept)
 
 
 def _meetings(patch: pytest.MonkeyPatch) -> None:
