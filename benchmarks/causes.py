@@ -43,7 +43,7 @@ def costs(run: Path, times: int) -> tuple[float, float]:
         began = time.process_time()
         if analyses.causes is None:
             raise ValueError(f"{run}: no causal model")
-        assert analyses.causes.gains is not None
+        assert analyses.gains
         model_s = min(model_s, time.process_time() - began)
     return reading_s, max(with_graph_s - reading_s, 0) + model_s
 

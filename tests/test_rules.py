@@ -34,6 +34,7 @@ ROOMS = [
     "analyzers.layers.strategies",
     "analyzers.layers",
     "analyzers.causes",
+    "analyzers.scenarios",
     "analyzers.reporting.measures",
     "analyzers.reporting.remedies",
     "analyzers.reporting",

@@ -32,11 +32,8 @@ class Facts:
     @cached_property
     def activity(self) -> Int64:
         """Return for each edge of how long something runs its place among all ranks' activities, -1 for others."""
-        graph = self.graph
-        first = np.cumsum([0, *(len(part.activities) for part in graph.parts)])
-        own = graph.activity[graph.edges.source]
-        runs = (graph.edges.kind == EdgeKind.RUN) & (own >= 0)
-        return np.where(runs, own + first[graph.rank[graph.edges.source]], UNKNOWN)
+        own = self.activity_of_point[self.graph.edges.source]
+        return np.where(self.graph.edges.kind == EdgeKind.RUN, own, UNKNOWN)
 
     def of_activities(self, column: str) -> Int64:
         """Return a column over all ranks' activities."""
@@ -45,6 +42,34 @@ class Facts:
     def of_calls(self, column: str) -> Int64:
         """Return a column over all ranks' calls."""
         return np.concatenate([getattr(part.calls, column).astype(np.int64) for part in self.graph.parts])
+
+    @cached_property
+    def activity_of_point(self) -> Int64:
+        """Return for each point the place of its activity among all ranks', -1 for calls and meetings."""
+        graph = self.graph
+        first = np.cumsum([0, *(len(part.activities) for part in graph.parts)])
+        return np.where(graph.activity >= 0, graph.activity + first[np.maximum(graph.rank, 0)], UNKNOWN)
+
+    @cached_property
+    def start_of_activity(self) -> Int64:
+        """Return for each of all ranks' activities the point at which it starts."""
+        own = [2 * len(part.calls) + 2 * np.arange(len(part.activities)) for part in self.graph.parts]
+        return np.concatenate([first + of for first, of in zip(self.graph.first_point.tolist(), own, strict=False)])
+
+    @cached_property
+    def rank_of_activity(self) -> Int64:
+        """Return for each of all ranks' activities its rank's place."""
+        return np.repeat(np.arange(len(self.graph.parts)), [len(part.activities) for part in self.graph.parts])
+
+    @cached_property
+    def first_call(self) -> Int64:
+        """Return by rank's place where its calls begin among all ranks'."""
+        return np.cumsum([0, *(len(part.calls) for part in self.graph.parts)])
+
+    @cached_property
+    def name_of_activity(self) -> Int64:
+        """Return the name of each of all ranks' activities."""
+        return self._codes("activities")
 
     @cached_property
     def kind(self) -> Int64:
@@ -59,8 +84,7 @@ class Facts:
     @cached_property
     def call(self) -> Int64:
         """Return for each edge that ends at a call its place among all ranks' calls, -1 for others."""
-        graph = self.graph
-        first = np.cumsum([0, *(len(part.calls) for part in graph.parts)])
+        graph, first = self.graph, self.first_call
         target = graph.edges.target
         is_call = np.isin(graph.points.kind[target], (PointKind.BEGIN, PointKind.END))
         rank = np.maximum(graph.rank[target], 0)
@@ -82,7 +106,7 @@ class Facts:
     @cached_property
     def name(self) -> Int64:
         """Return the name of what runs on each edge, or of the call that it ends at, -1 for neither."""
-        runs = values_at(self._codes("activities"), self.activity)
+        runs = values_at(self.name_of_activity, self.activity)
         return np.where(runs >= 0, runs, values_at(self._codes("calls"), self.call))
 
     @cached_property

@@ -193,8 +193,9 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange, shif
     run_of = np.full(len(graph.points) + 1, UNKNOWN)
     runs = np.flatnonzero(graph.edges.kind == EdgeKind.RUN)
     run_of[graph.edges.source[runs]] = runs
-    own = np.ones(len(graph.edges), dtype=bool)
-    own[run_of[met.leave.start]] = False
+    lag_ns, light_ns = graph.edges.lag_ns.copy(), graph.edges.light_ns.copy()
+    # How long a member takes says the meeting; it is left to say that it ends no sooner than it starts.
+    lag_ns[run_of[met.leave.start]], light_ns[run_of[met.leave.start]] = 0, UNKNOWN
     alone = np.concatenate([_communicates(part) for part in graph.parts])
     alone[run_of[met.kept.start]] = False
     arrivals, transfers = _edges_of_meetings(graph, met, shifts_ns)
@@ -204,11 +205,11 @@ def _with_meetings(graph: RunGraph, members: _Members, exchanged: Exchange, shif
         graph,
         points=Points.joined([graph.points, met.points]),
         rank=np.r_[graph.rank, np.full(len(met.points), UNKNOWN)],
-        edges=Edges.joined([graph.edges.take(own), arrivals, transfers]),
-        origin=np.r_[np.flatnonzero(own), none],
+        edges=Edges.joined([replace(graph.edges, lag_ns=lag_ns, light_ns=light_ns), arrivals, transfers]),
+        origin=np.r_[graph.origin, none],
         meetings=Meetings(met.numbers, met.point[met.numbers]),
-        instance=np.r_[np.full(int(own.sum()), UNKNOWN), none[: len(arrivals)], met.leave.instance],
-        unresolved=np.r_[alone[own], np.zeros(count, dtype=bool)],
+        instance=np.r_[graph.instance, none[: len(arrivals)], met.leave.instance],
+        unresolved=np.r_[alone, np.zeros(count, dtype=bool)],
     )
 
 

@@ -35,6 +35,7 @@ from analyzers.rank.dependencies import (
     PointKind,
     Points,
     RankGraph,
+    Section,
     Stretches,
 )
 from analyzers.rank.gradient_schedule import GradientSchedule, queued

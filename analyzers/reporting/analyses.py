@@ -54,6 +54,7 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.typical_steps import PlacedRow, TypicalWindows, at_places, typical_windows
 from analyzers.run import Calibration, Controls, Manifest
+from analyzers.scenarios import Gain, Subject, gains_of, scenarios
 
 
 class Analyses:
@@ -226,6 +227,14 @@ class Analyses:
             return Model(self.in_full, self.controls, typical, self.typical.steps.typical), None
         except NoOrder as error:
             return None, str(error)
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """Return what each scenario that the run can have brings, the largest first; none without a causal model."""
+        if self.causes is None:
+            return []
+        subject = Subject(self.causes)
+        return gains_of(subject, [*scenarios(subject)])
 
     @cached_property
     def charge_rows(self) -> list[ChargeRow]:

@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from analyzers.arrays import Float64, Int64
 from analyzers.causes.charges import Charge
-from analyzers.causes.model import Gain, Model
+from analyzers.causes.model import Model
 from analyzers.causes.order import in_order
 from analyzers.causes.pace import Course, CourseEdges
 from analyzers.causes.replay import DROPPED, Edged, contract
 from analyzers.causes.rows import charge_rows, charges_summary
 from analyzers.errors import AnalysisError
 from analyzers.reporting.analyses import Analyses
+from analyzers.scenarios import Gain
 from tests.support import causal, relabelled, tiers
 from tests.support.causal import PlainReplay
 from tests.support.samples import RUNS, SAMPLES, params
@@ -171,7 +172,7 @@ def test_dropping_dependencies_makes_nothing_later(seed: int, share: float, path
 def test_a_gain_is_what_the_step_is_shorter_and_within_its_interval(path: Path) -> None:
     model = model_at(path)
     before_ns = float(model.lags.paces(model.lags)[0, 0])
-    for gain in model.gains:
+    for gain in causal.gains(model):
         assert gain.step_ns + gain.gain_ns == pytest.approx(before_ns, abs=1)
         assert gain.interval_ns[0] - 1 <= gain.gain_ns <= gain.interval_ns[1] + 1
         assert gain.gain_ns <= before_ns
@@ -212,8 +213,8 @@ def test_relabelled_ranks_have_relabelled_charges(path: Path, renumbered: Callab
 
 @pytest.mark.parametrize("path", [SICK, pytest.param(FOUR, marks=pytest.mark.slow)], ids=lambda path: path.name)
 def test_relabelled_ranks_have_relabelled_intervals(path: Path, renumbered: Callable[[Path], Analyses]) -> None:
-    after = {gain.scenario.at: gain.interval_ns for gain in causal.of_analyses(renumbered(path)).gains}
-    for gain in causal.model_of(path).gains:
+    after = {gain.scenario.at: gain.interval_ns for gain in causal.gains(causal.of_analyses(renumbered(path)))}
+    for gain in causal.gains(causal.model_of(path)):
         assert after[place_after(gain, ORDERS[path])] == pytest.approx(gain.interval_ns, abs=1)
 
 
@@ -222,8 +223,8 @@ def test_relabelled_ranks_have_relabelled_shares_and_gains(path: Path, renumbere
     before, after = causal.model_of(path), causal.of_analyses(renumbered(path))
     assert after.walked.by_rank[list(ORDERS[path])] == pytest.approx(before.walked.by_rank)
     assert after.walked.step_ns == pytest.approx(before.walked.step_ns)
-    gains = {gain.scenario.at: gain.gain_ns for gain in after.gains}
-    for gain in before.gains:
+    gains = {gain.scenario.at: gain.gain_ns for gain in causal.gains(after)}
+    for gain in causal.gains(before):
         assert gains[place_after(gain, ORDERS[path])] == pytest.approx(gain.gain_ns, abs=1)
 
 
@@ -233,8 +234,8 @@ def test_a_clock_that_is_off_changes_no_gain(path: Path, tmp_path: Path) -> None
     after = causal.model_of(relabelled.on_another_machine(path, tmp_path, 1, 37_500_000))
     assert after.walked.step_ns == pytest.approx(before.walked.step_ns, rel=1e-3)
     assert after.walked.by_rank == pytest.approx(before.walked.by_rank, abs=0.01)
-    gains = {gain.scenario.at: gain.gain_ns for gain in after.gains}
-    for gain in before.gains:
+    gains = {gain.scenario.at: gain.gain_ns for gain in causal.gains(after)}
+    for gain in causal.gains(before):
         assert gains[gain.scenario.at] == pytest.approx(gain.gain_ns, abs=2e-3 * before.walked.step_ns)
 
 

@@ -218,7 +218,7 @@ def test_a_healthy_world_has_no_straggler(seed: int, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["unequal stage", "stage with a slow gpu"])
 def test_the_only_rank_of_a_stage_has_no_like(name: str, modelled: Modelled) -> None:
-    places = [gain.scenario.at for gain in causal.of_places(modelled(CASES[name].world).gains)]
+    places = [gain.scenario.at for gain in causal.of_places(causal.gains(modelled(CASES[name].world)))]
     assert [at for at in places if at.startswith("rank")] == []
 
 

@@ -7,7 +7,8 @@ from statistics import median
 
 import pytest
 
-from analyzers.causes.model import Gain, Model
+from analyzers.causes.model import Model
+from analyzers.scenarios import Gain
 from tests.support import causal, left_out
 from tests.support.samples import RUNS, SAMPLES
 
@@ -29,7 +30,7 @@ def largest(gains: list[Gain]) -> Gain:
 
 
 def test_a_late_host_costs_what_was_put_into_it() -> None:
-    gain = largest(causal.of_places(causal.model_of(SICK).gains))
+    gain = largest(causal.of_places(causal.gains(causal.model_of(SICK))))
     assert gain.scenario.at == "rank 1: host"
     assert 2.6 < gain.gain_ns / 1e6 < 3.8
     assert causal.stragglers(causal.model_of(SICK)) == ["rank 1: host"]
@@ -44,7 +45,7 @@ def test_the_step_with_a_remedy_is_the_one_that_was_measured(
     run: Path | str, sick_ms: float, cured_ms: float, at: str, share: float
 ) -> None:
     model = causal.model_of(run if isinstance(run, Path) else ADVICE[run])
-    gain = largest(model.gains)
+    gain = largest(causal.gains(model))
     assert gain.scenario.at == at
     # Launches of one program differ: the cured step is of another one than the recording.
     recorded_ns = model.calibrated.unprofiled_ns
@@ -56,7 +57,7 @@ def test_the_step_with_a_remedy_is_the_one_that_was_measured(
 @pytest.mark.skipif(not ADVICE, reason="no shared/traces-advice beside the checkout")
 def test_a_healthy_run_gains_by_nothing_but_faster_links() -> None:
     model = causal.model_of(ADVICE["healthy"])
-    found = [gain.scenario for gain in model.gains if gain.gain_ns > model.walked.step_ns / 20]
+    found = [gain.scenario for gain in causal.gains(model) if gain.gain_ns > model.walked.step_ns / 20]
     assert {scenario.kind for scenario in found} <= {"links"}
 
 
@@ -92,5 +93,5 @@ def test_without_a_rule_a_gain_is_off_by_more_than_a_tenth(
 
 
 def gain_at(model: Model, at: str) -> float:
-    (gain_ns,) = (gain.gain_ns for gain in model.gains if gain.scenario.at == at)
+    (gain_ns,) = (gain.gain_ns for gain in causal.gains(model) if gain.scenario.at == at)
     return gain_ns

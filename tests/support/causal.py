@@ -11,11 +11,12 @@ import numpy as np
 
 import analyzers
 from analyzers.arrays import Float64, Int64
-from analyzers.causes.model import Gain, Model
+from analyzers.causes.model import Model
 from analyzers.causes.pace import Course, CourseEdges
 from analyzers.rank.dependencies import Edges, Points
 from analyzers.rank.summary import RunSummary, summary_of
 from analyzers.reporting.analyses import Analyses
+from analyzers.scenarios import Gain, Subject, gains_of, scenarios
 from tests.support import once, samples
 
 # The replay's own error, where nothing better is known: a twentieth of the step with a change.
@@ -50,9 +51,16 @@ def read_anew(folder: Path) -> Model:
     return of_analyses(Analyses(summary_of(analyzers.load(folder), causes=True), None))
 
 
+@cache
+def gains(model: Model) -> list[Gain]:
+    """What all scenarios bring that a run can have, the largest first."""
+    subject = Subject(model)
+    return gains_of(subject, [*scenarios(subject)])
+
+
 def gain_of(model: Model, kind: str, at: str | None = None) -> float:
     """What a scenario brings, ns: 0 where the run has no such scenario."""
-    return sum(gain.gain_ns for gain in model.gains if gain.scenario.kind == kind and at in (None, gain.scenario.at))
+    return sum(gain.gain_ns for gain in gains(model) if gain.scenario.kind == kind and at in (None, gain.scenario.at))
 
 
 def of_places(gains: Iterable[Gain]) -> list[Gain]:
@@ -68,8 +76,8 @@ def least_ns(gain: Gain) -> float:
 def stragglers(model: Model) -> list[str]:
     """The ranks and stages whose gain is above a twentieth of the step, and more than the replay's own error."""
     twentieth = model.walked.step_ns / 20
-    gains = [gain for gain in of_places(model.gains) if gain.gain_ns > twentieth and least_ns(gain) > 0]
-    return [gain.scenario.at for gain in gains]
+    found = [gain for gain in of_places(gains(model)) if gain.gain_ns > twentieth and least_ns(gain) > 0]
+    return [gain.scenario.at for gain in found]
 
 
 def unexplained(points: Points, edges: Edges) -> Int64:

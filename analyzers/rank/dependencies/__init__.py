@@ -1,8 +1,8 @@
 """What had to come before what on one rank: `RankGraph`.
 
 In order: `points` says what the graph is, `host_calls` finds calls of the runtime and the order in which threads make
-them, `device_order` what launches, streams and blocking calls wait for, `stream_waits` what streams wait for; `cpu_run`
-has all that for a host that computes, and `building` puts it together.
+them, `device_order` what launches, streams and blocking calls wait for, `stream_waits` what streams wait for, `ranges`
+what a change would take away; `cpu_run` has all that for a host that computes, and `building` puts it together.
 
 Decisions: docs/dev/decisions/rank.md
 """
@@ -15,6 +15,8 @@ from analyzers.rank.dependencies.points import (
     Edges,
     PointKind,
     Points,
+    Ranges,
     RankGraph,
+    Section,
     Stretches,
 )

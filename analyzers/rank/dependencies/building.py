@@ -19,11 +19,13 @@ from analyzers.rank.dependencies.points import (
     Edges,
     PointKind,
     Points,
+    Ranges,
     RankGraph,
     Stretches,
     bound,
     unexplained,
 )
+from analyzers.rank.dependencies.ranges import ranges_of
 from analyzers.rank.dependencies.stream_waits import soon_after, stream_waits
 from analyzers.rank.idle import HostRows
 from analyzers.run import RankTrace
@@ -59,7 +61,7 @@ def rank_graph(trace: RankTrace, attributed: Attribution, ran: HostRows) -> Rank
     )
     late = unexplained(points, edges)[device.start] > OTHER_SCATTER_NS
     edges = Edges.joined([edges, soon_after(device, np.flatnonzero(late))])
-    return _graph(ran, (points, edges), calls, activities, steps)
+    return _graph(ran, (points, edges), calls, activities, steps, ranges_of(events, calls, activities))
 
 
 def _of_cpu_run(trace: RankTrace, ran: HostRows) -> RankGraph:
@@ -67,7 +69,10 @@ def _of_cpu_run(trace: RankTrace, ran: HostRows) -> RankGraph:
     calls, spans = cpu_calls(trace, ran)
     marked = profiler_steps(trace.events)
     steps = CutSteps(marked.number, marked.start_ns, marked.start_ns, marked.cycle, marked.end_ns)
-    return _graph(ran, (_points(calls, spans, steps), cpu_edges(calls, spans)), calls, spans, steps, on_host=True)
+    ranges = ranges_of(trace.events, calls, spans)
+    return _graph(
+        ran, (_points(calls, spans, steps), cpu_edges(calls, spans)), calls, spans, steps, ranges, on_host=True
+    )
 
 
 def _graph(
@@ -76,6 +81,7 @@ def _graph(
     calls: Calls,
     activities: Activities,
     steps: CutSteps,
+    ranges: Ranges,
     *,
     on_host: bool = False,
 ) -> RankGraph:
@@ -83,7 +89,8 @@ def _graph(
     edges, dropped = bound(points, edges)
     stretches, counted = stretches_of(ran, calls, edges)
     names, (calls, activities, stretches) = _with_own_names(ran.host.events.names, calls, activities, stretches)
-    return RankGraph(points, edges, stretches, calls, activities, names, counted, steps, dropped, on_host)
+    main = ran.states.main_thread()
+    return RankGraph(points, edges, stretches, calls, activities, names, counted, steps, ranges, main, dropped, on_host)
 
 
 def _with_own_names(

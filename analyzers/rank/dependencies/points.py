@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
+from analyzers.intervals import Intervals, union_of
 from analyzers.texts import brief
 
 
@@ -168,12 +169,36 @@ class CutSteps(Columns):
         return np.where(behind, UNKNOWN, place)
 
 
+class Section(IntEnum):
+    """What a range is."""
+
+    BUFFERS = 0
+    EARLY = 1
+    COPIES_OUT = 2
+    OPTIMIZER = 3
+    SEARCH = 4  # DDP's search for parameters that took part in no forward, from the model's last operator on
+
+
+@dataclass(frozen=True, eq=False)
+class Ranges(Columns):
+    """Ranges by section, on the rank's own clock."""
+
+    section: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+    def of(self, section: Section) -> Intervals:
+        """Return when the host is in a section."""
+        own = self.section == section
+        return union_of(self.start_ns[own], self.end_ns[own])
+
+
 @dataclass(frozen=True, eq=False)
 class RankGraph:
     """One rank's points and edges; calls' points come first (begin, end by turns), then those of activities.
 
-    `rows_per_edge` counts the host's recorded rows on each edge. `dropped` edges contradict recorded times. `on_host`:
-    the host computes, a CPU run.
+    `rows_per_edge` counts the host's recorded rows on each edge, `main_thread` is a thread's number. `dropped` edges
+    contradict recorded times. `on_host`: the host computes, a CPU run.
     """
 
     points: Points
@@ -184,6 +209,8 @@ class RankGraph:
     names: tuple[str, ...]
     rows_per_edge: Int64
     steps: CutSteps
+    ranges: Ranges
+    main_thread: int
     dropped: int = 0
     on_host: bool = False
 

@@ -1,0 +1,40 @@
+"""Scenarios: what a change would bring, by two replays.
+
+T    |host|....|kernels|..wait..|        pace of the lags as they are
+T'   |host|....|kernels|..|              pace of the lags that a scenario changes; T - T' is its gain
+
+Each kind has a name, a cure, and what it makes of the lags; to add one is to add a module and a line to `KINDS`:
+`ranks` (stragglers, stages), `shared_work`, `host_time`, `synchronizing`, `copies`, `buffers`, `accumulation`,
+`optimizer`, `small` (collectives, unused parameters), `links`. `scenario` says what they are, `removal` takes away work
+and time, `gains` replays.
+
+Decisions: docs/dev/decisions/causes.md
+"""
+
+from collections.abc import Iterator
+
+from analyzers.scenarios.accumulation import ACCUMULATION
+from analyzers.scenarios.buffers import BUFFERS
+from analyzers.scenarios.copies import COPIES
+from analyzers.scenarios.gains import Gain, gains_of
+from analyzers.scenarios.host_time import ALLOCATOR, COLLECTIONS, GRAPH, HOST, INPUT
+from analyzers.scenarios.links import HIDDEN, HOOK, LINKS
+from analyzers.scenarios.optimizer import OPTIMIZER
+from analyzers.scenarios.ranks import STRAGGLER
+from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.scenarios.shared_work import ALIKE, EXPERTS, STAGES
+from analyzers.scenarios.small import COALESCE, UNUSED
+from analyzers.scenarios.synchronizing import SYNCHRONIZE
+
+KINDS = (
+    *(STRAGGLER, ALIKE, EXPERTS, STAGES),
+    *(INPUT, SYNCHRONIZE, COPIES, ALLOCATOR, COLLECTIONS),
+    *(BUFFERS, ACCUMULATION, OPTIMIZER, COALESCE, UNUSED),
+    *(HOOK, LINKS, HIDDEN, HOST, GRAPH),
+)
+
+
+def scenarios(subject: Subject) -> Iterator[Scenario]:
+    """Yield the scenarios of all kinds that a run can have."""
+    for kind in KINDS:
+        yield from kind.find(subject)

@@ -1,0 +1,41 @@
+"""`no_sync()` around all but the last of accumulated batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzers.causes import Lags
+from analyzers.rank import EdgeKind, Section
+from analyzers.scenarios.removal import (
+    launched_in,
+    relieved,
+    share_in,
+    without_activities,
+    without_host_time,
+)
+from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.trace import Kind as Work
+
+
+def without_early(lags: Lags) -> Lags:
+    """Return the lags without what synchronizes gradients before each step's last forward, and its strain."""
+    gone = launched_in(lags.facts, Section.EARLY)
+    relieving = relieved(lags, gone)
+    return without_host_time(without_activities(relieving, gone), share_in(lags.facts, Section.EARLY))
+
+
+def find(subject: Subject) -> Iterator[Scenario]:
+    """Yield the scenario where the same is reduced before a step's last forward as after it."""
+    graph, facts = subject.lags.graph, subject.lags.facts
+    early = launched_in(facts, Section.EARLY) & (facts.of_activities("kind") == Work.COMM)
+    transfers = np.flatnonzero(graph.edges.kind == EdgeKind.TRANSFER)
+    member = facts.activity_of_point[graph.edges.target[transfers]]
+    like = graph.like_instance[graph.instance[transfers]]
+    before, after = np.unique(like[early[member]]), np.unique(like[~early[member]])
+    if len(before) and np.isin(before, after).all():
+        yield Scenario("accumulation", "all but the last of accumulated batches", without_early)
+
+
+ACCUMULATION = Kind("accumulation", "no_sync() around all but the last batch", find)

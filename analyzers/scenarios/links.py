@@ -1,0 +1,93 @@
+"""Transfers over other links: at another bandwidth, of fewer bytes, or hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from analyzers.arrays import Float64, Int64, values_at
+from analyzers.causes import Lags
+from analyzers.collectives import purposes
+from analyzers.rank import EdgeKind, Purpose
+from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.trace import Collective
+from analyzers.trace import Kind as Work
+
+FASTER = 2.0
+FP32 = ("Float", "float", "float32")
+
+
+def of_fewer_bytes(lags: Lags, rows: Int64, part_ns: Float64, share: float) -> Lags:
+    """Return the lags with some transfers' part that grows with bytes at a share."""
+    less_ns = (1 - share) * part_ns
+    return lags.at(rows, np.maximum(lags.ns[rows] - less_ns[:, None], 0))
+
+
+def moving_ns(subject: Subject) -> tuple[Int64, Float64]:
+    """Return the edges of transfers, and what of each grows with its bytes: by the fit over its kind and group.
+
+    Where all are of one size nothing tells latency: all of it is taken to grow.
+    """
+    lags, exchanged = subject.lags, subject.exchanged
+    rows, _ = lags.transfers
+    instance = lags.graph.instance[rows]
+    nbytes, taken_ns = subject.nbytes(instance).astype(np.float64), lags.ns[rows, 0]
+    kind, size = exchanged.matching.instances.kind[instance].astype(np.int64), exchanged.transfers.group_size[instance]
+    moving = np.zeros(len(rows))
+    for of in np.unique(np.stack([kind, size]), axis=1).T:
+        own = np.flatnonzero((kind == of[0]) & (size == of[1]) & (nbytes > 0) & (taken_ns > 0))
+        if len(own):
+            latency_ns = _latency_ns(nbytes[own], taken_ns[own])
+            moving[own] = np.maximum(taken_ns[own] - latency_ns, 0)
+    return rows, moving
+
+
+def _latency_ns(nbytes: Float64, taken_ns: Float64) -> float:
+    """Return the time of a transfer without bytes, by least squares of relative errors; not below 0."""
+    if len(np.unique(nbytes)) < 2:
+        return 0.0
+    weighted = np.stack([1 / taken_ns, nbytes / taken_ns], axis=1)
+    latency_ns, ns_per_byte = (float(x) for x in np.linalg.lstsq(weighted, np.ones(len(nbytes)), rcond=None)[0])
+    return float(np.clip(latency_ns, 0, taken_ns.min())) if ns_per_byte > 0 else 0.0
+
+
+def hidden(lags: Lags) -> Lags:
+    """Return the lags with nothing on devices that waits for communication, but communication itself."""
+    facts, graph = lags.facts, lags.graph
+    of_point = facts.activity_of_point
+    is_comm = facts.of_activities("kind") == Work.COMM
+    source, target = of_point[graph.edges.source], of_point[graph.edges.target]
+    waits = (graph.edges.kind == EdgeKind.WAIT) & values_at(is_comm, source, False) & ~values_at(is_comm, target, False)
+    return lags.without(waits)
+
+
+def _faster(subject: Subject) -> Iterator[Scenario]:
+    rows, part_ns = moving_ns(subject)
+    if len(rows):
+        change = partial(of_fewer_bytes, rows=rows, part_ns=part_ns, share=1 / FASTER)
+        yield Scenario("links", f"transfers at {FASTER:g} times the bandwidth", change, FASTER)
+
+
+def _hidden(subject: Subject) -> Iterator[Scenario]:
+    if len(subject.lags.transfers[0]):
+        yield Scenario("hidden", "transfers behind compute", hidden)
+
+
+def _hook(subject: Subject) -> Iterator[Scenario]:
+    """Yield FP32 all-reduces of gradients in half of their bytes; the hook's casts are not counted."""
+    rows, part_ns = moving_ns(subject)
+    matching = subject.exchanged.matching
+    instance = subject.lags.graph.instance[rows]
+    reduces = (matching.instances.kind == Collective.ALL_REDUCE) & (purposes(matching) == Purpose.GRADIENTS)
+    is_fp32 = np.array([dtype.removeprefix("torch.") in FP32 for dtype in subject.dtypes(instance)], dtype=bool)
+    chosen = reduces[instance] & is_fp32
+    if chosen.any():
+        change = partial(of_fewer_bytes, rows=rows[chosen], part_ns=part_ns[chosen], share=0.5)
+        yield Scenario("hook", "FP32 gradients in bf16", change, "bf16")
+
+
+LINKS = Kind("links", "faster links", _faster, of_degree=True)
+HIDDEN = Kind("hidden", "transfers behind compute", _hidden, of_degree=True)
+HOOK = Kind("hook", "the communication hook bf16_compress_hook", _hook, of_degree=True)
