@@ -63,13 +63,13 @@ ALLOCATOR = _without(
 
 
 def _shares(subject: Subject) -> Iterator[Scenario]:
-    yield Scenario("host", "all hosts", partial(at_share, share=USUAL_SHARE), USUAL_SHARE)
+    yield Scenario("host", "all hosts", partial(at_share, share=USUAL_SHARE), USUAL_SHARE, of_degree=True)
 
 
 def _graphs(subject: Subject) -> Iterator[Scenario]:
     if not any(part.on_host for part in subject.lags.graph.parts):
-        yield Scenario("graph", "the step", partial(at_share, share=0.0), 0.0)
+        yield Scenario("graph", "the step", partial(at_share, share=0.0), 0.0, of_degree=True)
 
 
-HOST = Kind("host", "a faster CPU", _shares, of_degree=True)
-GRAPH = Kind("graph", "one CUDA graph of the step", _graphs, of_degree=True)
+HOST = Kind("host", "a faster CPU", _shares)
+GRAPH = Kind("graph", "one CUDA graph of the step", _graphs)

@@ -64,15 +64,15 @@ def hidden(lags: Lags) -> Lags:
 
 
 def _faster(subject: Subject) -> Iterator[Scenario]:
-    rows, part_ns = moving_ns(subject)
+    rows, _ = subject.lags.transfers
     if len(rows):
-        change = partial(of_fewer_bytes, rows=rows, part_ns=part_ns, share=1 / FASTER)
-        yield Scenario("links", f"transfers at {FASTER:g} times the bandwidth", change, FASTER)
+        change = partial(of_fewer_bytes, rows=rows, part_ns=subject.lags.ns[rows, 0], share=1 / FASTER)
+        yield Scenario("links", "transfers at twice the bandwidth", change, FASTER, of_degree=True)
 
 
 def _hidden(subject: Subject) -> Iterator[Scenario]:
     if len(subject.lags.transfers[0]):
-        yield Scenario("hidden", "transfers behind compute", hidden)
+        yield Scenario("hidden", "transfers behind compute", hidden, of_degree=True)
 
 
 def _hook(subject: Subject) -> Iterator[Scenario]:
@@ -85,9 +85,9 @@ def _hook(subject: Subject) -> Iterator[Scenario]:
     chosen = reduces[instance] & is_fp32
     if chosen.any():
         change = partial(of_fewer_bytes, rows=rows[chosen], part_ns=part_ns[chosen], share=0.5)
-        yield Scenario("hook", "FP32 gradients in bf16", change, "bf16")
+        yield Scenario("hook", "FP32 gradients in bf16", change, "bf16", of_degree=True)
 
 
-LINKS = Kind("links", "faster links", _faster, of_degree=True)
-HIDDEN = Kind("hidden", "transfers behind compute", _hidden, of_degree=True)
-HOOK = Kind("hook", "the communication hook bf16_compress_hook", _hook, of_degree=True)
+LINKS = Kind("links", "faster links", _faster)
+HIDDEN = Kind("hidden", "transfers behind compute", _hidden)
+HOOK = Kind("hook", "the communication hook bf16_compress_hook", _hook)

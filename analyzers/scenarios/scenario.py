@@ -19,12 +19,16 @@ Value = float | str | None
 
 @dataclass(frozen=True)
 class Scenario:
-    """A change of a run: its kind, the place it is at, what it makes of the lags, and the value that is tried."""
+    """A change of a run: its kind, the place it is at, what it makes of the lags, and the value that is tried.
+
+    `of_degree`: how much of it there would be is asked for, not found.
+    """
 
     kind: str
     at: str
     change: Callable[[Lags], Lags]
     value: Value = None
+    of_degree: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +67,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of scenarios: its name, how a cure is called, and which of them a run can have.
-
-    `of_degree`: how much of it there would be is asked for, not found.
-    """
+    """A kind of scenarios: its name, how a cure is called, and which of them a run can have."""
 
     name: str
     cure: str
     find: Callable[[Subject], Iterator[Scenario]]
-    of_degree: bool = False
 
 
 def everywhere(

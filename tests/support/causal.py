@@ -58,6 +58,11 @@ def gains(model: Model) -> list[Gain]:
     return gains_of(subject, [*scenarios(subject)])
 
 
+def definite(model: Model) -> list[Gain]:
+    """What scenarios bring that are found and not asked for, the largest first."""
+    return [gain for gain in gains(model) if not gain.scenario.of_degree]
+
+
 def gain_of(model: Model, kind: str, at: str | None = None) -> float:
     """What a scenario brings, ns: 0 where the run has no such scenario."""
     return sum(gain.gain_ns for gain in gains(model) if gain.scenario.kind == kind and at in (None, gain.scenario.at))
