@@ -13,6 +13,7 @@ from analyzers.causes.calibrated import KEPT
 from analyzers.causes.changes import Facts, Lags, is_memcpy
 from analyzers.causes.charges import Charge
 from analyzers.causes.lane import PathLane, RecordedPaths
+from analyzers.causes.likes import Likes
 from analyzers.causes.model import Model, why_none
 from analyzers.causes.order import NoOrder
 from analyzers.causes.rows import ChargeRow, ChargesSummary, charge_rows, charges_summary

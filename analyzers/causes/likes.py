@@ -54,6 +54,12 @@ class Likes(Columns):
         taken = median[known] * self._rescaled(values, rows, median[known], others)
         return self.edge[rows], taken
 
+    def of_one_alone(self, place: int, others_places: Collection[int]) -> Int64:
+        """Return the edges of a rank that none of the others has the like of."""
+        others = np.isin(self.rank, list(others_places))
+        alone: Int64 = self.edge[(self.rank == place) & ~np.isin(self.key, self.key[others])]
+        return alone
+
     def _rescaled(self, values: Float64, rows: Int64, taken: Float64, others: Int64) -> Float64:
         """Return by how much to rescale each of some rows, so that a step's sum is the others' median sum."""
         steps = int(self.step.max(initial=0)) + 1

@@ -11,6 +11,7 @@ from analyzers.rank import EdgeKind, Section
 from analyzers.scenarios.removal import (
     launched_in,
     relieved,
+    running,
     share_in,
     without_activities,
     without_host_time,
@@ -22,7 +23,7 @@ from analyzers.trace import Kind as Work
 def without_early(lags: Lags) -> Lags:
     """Return the lags without what synchronizes gradients before each step's last forward, and its strain."""
     gone = launched_in(lags.facts, Section.EARLY)
-    relieving = relieved(lags, gone)
+    relieving = relieved(lags, running(lags.facts, gone & (lags.facts.of_activities("kind") == Work.COMM)))
     return without_host_time(without_activities(relieving, gone), share_in(lags.facts, Section.EARLY))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from analyzers.causes import Charge, Lags
 from analyzers.scenarios.host_time import input_ns
+from analyzers.scenarios.removal import relieved, waiting_for
 from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject
 
 NAME = "straggler"
@@ -23,17 +24,26 @@ def find(subject: Subject) -> Iterator[Scenario]:
     for place, rank in enumerate(lags.graph.ranks):
         for what, (change, causes) in RANKS.items() if lags.like_ranks(place) else ():
             if subject.on_path(causes, (place,)) >= LEAST_SHARE:
-                yield Scenario(NAME, f"rank {rank}: {what}", partial(change, place=place), what)
+                yield Scenario(NAME, f"rank {rank}: {what}", partial(_relieved, change=change, place=place), what)
     for stage, places in stages.items() if len(stages) > 1 else ():
         if subject.on_path(COMPUTES, tuple(places)) >= LEAST_SHARE:
             change = partial(stage_as_others, stages=stages, stage=stage)
             yield Scenario(NAME, f"stage {stage}: compute", change, "compute")
 
 
+def _relieved(lags: Lags, change: Callable[..., Lags], place: int) -> Lags:
+    """Return the lags with a rank as the others, and without the strain of the others' waiting for it."""
+    return change(relieved(lags, waiting_for(lags.facts, place)), place=place)
+
+
 def compute_as_others(lags: Lags, place: int) -> Lags:
-    """Return the lags with a rank's kernels as long as the others', its unknown remainders as long in sum."""
+    """Return the lags with a rank's kernels as long as the others', its unknown remainders as long in sum.
+
+    What no other rank runs goes.
+    """
     graph = lags.graph
     changed = lags.likened(lags.kernels, lags.ns, (place,), lags.like_ranks(place)).ns
+    changed[lags.kernels.of_one_alone(place, lags.like_ranks(place))] = 0
     unknown = np.flatnonzero((graph.edges.unknown_ns > 0) & lags.in_course)
     sums = np.bincount(graph.edge_rank[unknown], graph.edges.unknown_ns[unknown], len(graph.ranks))
     others = float(np.median(sums[lags.like_ranks(place)]))

@@ -6,10 +6,12 @@ stream     ####XXXX#####   ->   #########        no time, no launch, no waits, n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from analyzers.arrays import Float64, Int64, Mask, values_at
-from analyzers.causes import Facts, Lags
+from analyzers.arrays import Float64, Int64, Mask, distinct, rows_by, values_at
+from analyzers.causes import Facts, Lags, Likes
 from analyzers.intervals import union_of
 from analyzers.rank import EdgeKind, PointKind, Section
 from analyzers.trace import Kind
@@ -73,52 +75,104 @@ LEAST_TOLD_NS = 4_000_000
 BESIDE, ALONE = 0.5, 0.05
 
 
-def strain(facts: Facts) -> float:
-    """Return how much longer kernels take beside communication: like ones in steps, of equal name, grid and rank."""
-    beside = beside_share(facts, facts.of_activities("kind") == Kind.COMM)
-    dur_ns, is_compute = _durations(facts), facts.of_activities("kind") == Kind.COMPUTE
-    key = np.stack([facts.name_of_activity, facts.of_activities("grid"), facts.rank_of_activity])
-    _, like = np.unique(key, axis=1, return_inverse=True)
-    like = like.ravel()
-    slow, free = (is_compute & chosen for chosen in (beside >= BESIDE, beside <= ALONE))
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """Time on devices beside which compute is slower: of activities, from when to when."""
+
+    activity: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+
+def running(facts: Facts, chosen: Mask) -> Beside:
+    """Return when some activities run."""
+    rows = np.flatnonzero(chosen)
+    start_ns = _starts(facts)[rows]
+    return Beside(rows, start_ns, start_ns + _durations(facts)[rows])
+
+
+def waiting_for(facts: Facts, place: int) -> Beside:
+    """Return when collectives of other ranks wait for a rank that comes last."""
+    graph = facts.graph
+    arrive = np.flatnonzero(graph.edges.kind == EdgeKind.ARRIVE)
+    member = facts.activity_of_point[graph.edges.source[arrive]]
+    meeting = graph.edges.target[arrive] - (len(graph.points) - len(graph.meetings))
+    shift_ns = np.array(
+        [
+            int(part.points.time_ns[0] - graph.points.time_ns[first])
+            for part, first in zip(graph.parts, graph.first_point.tolist(), strict=False)
+        ]
+    )[facts.rank_of_activity[member]]
+    start_ns = _starts(facts)[member] - shift_ns
+    met_ns = np.full(len(graph.meetings), np.iinfo(np.int64).min)
+    np.maximum.at(met_ns, meeting, start_ns)
+    awaited = np.zeros(len(graph.meetings), dtype=bool)
+    awaited[meeting[(start_ns == met_ns[meeting]) & (facts.rank_of_activity[member] == place)]] = True
+    waits = awaited[meeting] & (start_ns < met_ns[meeting])
+    return Beside(member[waits], (start_ns + shift_ns)[waits], (met_ns[meeting] + shift_ns)[waits])
+
+
+def strain(lags: Lags) -> float:
+    """Return how much longer kernels take beside communication.
+
+    By like kernels of two ranks of which one has communication beside it, else by those of one rank, name and grid. 1
+    where these are too few to tell, or where they say what strain never is.
+    """
+    facts, likes = lags.facts, lags.kernels
+    beside = _share_beside(facts, running(facts, facts.of_activities("kind") == Kind.COMM))
+    grid, rank, dur_ns = facts.of_activities("grid"), facts.rank_of_activity, _durations(facts).astype(np.float64)
+    of_ranks = facts.activity[likes.edge]
+    paces = _paces(dur_ns[of_ranks], beside[of_ranks], likes)
+    own = np.flatnonzero(facts.of_activities("kind") == Kind.COMPUTE)
+    alike = distinct(facts.name_of_activity[own], grid[own], rank[own]).index
+    of_two = _slower(dur_ns[of_ranks] / paces[likes.rank], beside[of_ranks], likes.key) if paces is not None else None
+    ratio = of_two if of_two is not None else _slower(dur_ns[own], beside[own], alike)
+    return ratio if ratio is not None and LEAST_STRAIN <= ratio <= MOST_STRAIN else 1.0
+
+
+def _paces(dur_ns: Float64, beside: Float64, likes: Likes) -> Float64 | None:
+    """Return how long ranks take for what has nothing beside it on any, over their mean; None where that is little."""
+    ranks = int(likes.rank.max(initial=-1)) + 1
+    free = np.bincount(likes.key, beside <= ALONE)[likes.key] == ranks
+    sums = np.bincount(likes.rank[free], dur_ns[free], ranks)
+    return sums / sums.mean() if ranks > 1 and sums.min() >= LEAST_TOLD_NS else None
+
+
+def _slower(dur_ns: Float64, beside: Float64, like: Int64) -> float | None:
+    """Return how much longer what has others beside it takes than its like without; None where these are too few."""
+    slow, free = beside >= BESIDE, beside <= ALONE
     count = int(like.max(initial=-1)) + 1
     mean = np.bincount(like[free], dur_ns[free], count) / np.maximum(np.bincount(like[free], minlength=count), 1)
     known = slow & (mean[like] > 0)
     took_ns, alone_ns = float(dur_ns[known].sum()), float(mean[like[known]].sum())
-    if min(took_ns, alone_ns) < LEAST_TOLD_NS:
-        return 1.0
-    ratio = took_ns / alone_ns
-    return ratio if LEAST_STRAIN <= ratio <= MOST_STRAIN else 1.0
+    return took_ns / alone_ns if min(took_ns, alone_ns) >= LEAST_TOLD_NS else None
 
 
-def relieved(lags: Lags, gone: Mask) -> Lags:
-    """Return the lags with kernels as long as they are without the communication that goes."""
-    slower = strain(lags.facts)
-    if slower == 1:
+def relieved(lags: Lags, gone: Beside) -> Lags:
+    """Return the lags with kernels as long as they are without what they have beside them, where that goes."""
+    slower = strain(lags)
+    if slower == 1 or not len(gone.activity):
         return lags
-    is_compute = lags.facts.kind == Kind.COMPUTE
-    runs = np.flatnonzero(is_compute)
-    less = values_at(beside_share(lags.facts, gone), lags.facts.activity[runs], 0) * (1 - 1 / slower)
+    runs = np.flatnonzero(lags.facts.kind == Kind.COMPUTE)
+    less = _share_beside(lags.facts, gone)[lags.facts.activity[runs]] * (1 - 1 / slower)
     return lags.at(runs, lags.ns[runs] * (1 - less[:, None]))
 
 
-def beside_share(facts: Facts, others: Mask) -> Float64:
-    """Return what share of each activity some others of its device are beside it."""
+def _share_beside(facts: Facts, others: Beside) -> Float64:
+    """Return what share of each activity others of its device are beside it."""
     start_ns, dur_ns = _starts(facts), _durations(facts)
-    device = facts.rank_of_activity * (int(facts.of_activities("device").max(initial=0)) + 2)
-    device = device + facts.of_activities("device") + 1
+    device = distinct(facts.rank_of_activity, facts.of_activities("device")).index
     share = np.zeros(len(start_ns))
-    for number in np.unique(device[others]).tolist():
-        own = device == number
-        chosen = own & others
-        times = union_of(start_ns[chosen], start_ns[chosen] + dur_ns[chosen])
+    for number, rows in rows_by(device[others.activity]).items():
+        times = union_of(others.start_ns[rows], others.end_ns[rows])
+        own = np.flatnonzero(device == number)
         length = times.length_within(start_ns[own], start_ns[own] + dur_ns[own])
         share[own] = length / np.maximum(dur_ns[own], 1)
     return share
 
 
 def _starts(facts: Facts) -> Int64:
-    """Return when activities start: in light windows where all have them."""
+    """Return when activities start: in light windows where these have them."""
     light, full = facts.of_activities("light_start_ns"), facts.of_activities("start_ns")
     return np.where(facts.of_activities("light_ns") >= 0, light, full)
 
