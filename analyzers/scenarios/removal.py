@@ -115,16 +115,17 @@ def waiting_for(facts: Facts, place: int) -> Beside:
 def strain(lags: Lags) -> float:
     """Return how much longer kernels take beside communication.
 
-    By like kernels of two ranks of which one has communication beside it, else by those of one rank, name and grid. 1
-    where these are too few to tell, or where they say what strain never is.
+    By like kernels of two ranks of which one has communication beside it, else by those of one rank, layer and grid.
+    1 where these are too few to tell, or where they say what strain never is.
     """
     facts, likes = lags.facts, lags.kernels
     beside = _share_beside(facts, running(facts, facts.of_activities("kind") == Kind.COMM))
-    grid, rank, dur_ns = facts.of_activities("grid"), facts.rank_of_activity, _durations(facts).astype(np.float64)
+    dur_ns = _durations(facts).astype(np.float64)
     of_ranks = facts.activity[likes.edge]
     paces = _paces(dur_ns[of_ranks], beside[of_ranks], likes)
     own = np.flatnonzero(facts.of_activities("kind") == Kind.COMPUTE)
-    alike = distinct(facts.name_of_activity[own], grid[own], rank[own]).index
+    of = (facts.name_of_activity, facts.of_activities("grid"), facts.of_activities("line"), facts.rank_of_activity)
+    alike = distinct(*(column[own] for column in of)).index
     of_two = _slower(dur_ns[of_ranks] / paces[likes.rank], beside[of_ranks], likes.key) if paces is not None else None
     ratio = of_two if of_two is not None else _slower(dur_ns[own], beside[own], alike)
     return ratio if ratio is not None and LEAST_STRAIN <= ratio <= MOST_STRAIN else 1.0

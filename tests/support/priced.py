@@ -20,6 +20,13 @@ UNDONE = {
     "event waits": ("synchronize", "synchronizing calls"),
     "pageable input": ("copies", "pageable copies"),
     "pageable output": ("copies", "pageable copies"),
+    "broadcast buffers": ("buffers", "DistributedDataParallel.forward"),
+    "synchronized batches": ("accumulation", "all but the last of accumulated batches"),
+    "many launches": ("optimizer", "Optimizer.step"),
+    "unused parameters": ("unused", "DistributedDataParallel"),
+    "small reductions": ("coalesce", "small all-reduces"),
+    "allocations": ("allocator", "cudaMalloc and cudaFree"),
+    "moved layers": ("stages", "layers of stages"),
     "slow link": ("links", "transfers at twice the bandwidth"),
 }
 

@@ -86,6 +86,7 @@ def _spans(events: Events, spans: Int64, call: Int64, calls: Calls) -> Activitie
         call=call,
         place=nothing,
         phase=values_at(calls.phase, call, Phase.NOT_KNOWN),
+        line=nothing,
         packing=np.zeros(len(spans), dtype=bool),
     )
 

@@ -40,8 +40,9 @@ def activities_of(
     events, timed = trace.events, trace.timed
     order = np.lexsort((rows, events.start_ns[rows]))
     rows, launched_by = rows[order], launched_by[order]
-    line = dict(zip(attributed.rows.tolist(), attributed.line.tolist(), strict=True))
-    packing = np.array([line.get(row) == OtherLine.PACKING for row in rows.tolist()], dtype=bool)
+    line_of = np.full(len(events), UNKNOWN)
+    line_of[attributed.rows] = attributed.line
+    line = line_of[rows]
     has_light = trace.is_light & timed.on_device[rows]
     return Activities(
         row=rows,
@@ -60,7 +61,8 @@ def activities_of(
         call=launched_by,
         place=values_at(calls.place, launched_by),
         phase=values_at(calls.phase, launched_by, Phase.NOT_KNOWN),
-        packing=packing,
+        line=line,
+        packing=line == OtherLine.PACKING,
     )
 
 

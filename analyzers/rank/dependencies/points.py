@@ -107,7 +107,8 @@ class Activities(Columns):
     """What ran on devices: rows of events by start, times as recorded, in the light window, and what they are.
 
     `light_start_ns` and `light_ns` are UNKNOWN where the light window does not have the activity. `call` is the place
-    of its launch among the calls, -1 for none, `place` the name of the operator that launched it, `phase` a `Phase`.
+    of its launch among the calls, -1 for none, `place` the name of the operator that launched it, `phase` a `Phase`,
+    `line` the layer or another line of layers.
     """
 
     row: Int64
@@ -126,6 +127,7 @@ class Activities(Columns):
     call: Int64
     place: Int64
     phase: Int64
+    line: Int64
     packing: Mask
 
 
