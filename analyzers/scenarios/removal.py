@@ -7,6 +7,7 @@ stream     ####XXXX#####   ->   #########        no time, no launch, no waits, n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -112,6 +113,8 @@ def waiting_for(facts: Facts, place: int) -> Beside:
     return Beside(member[waits], (start_ns + shift_ns)[waits], (met_ns[meeting] + shift_ns)[waits])
 
 
+# Each scenario of a run asks for it.
+@lru_cache(maxsize=1)
 def strain(lags: Lags) -> float:
     """Return how much longer kernels take beside communication.
 
