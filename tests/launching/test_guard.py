@@ -49,6 +49,7 @@ def test_all_that_was_started_is_found_and_ended_the_rest_is_left_alone(start):
     assert other.poll() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped", thirds([False, True]))
 def test_what_does_not_listen_is_killed(start, stopped):
     deaf = start(sys.executable, "-S", "-c", DEAF, **{GUARD: "one"})
@@ -59,6 +60,7 @@ def test_what_does_not_listen_is_killed(start, stopped):
     assert deaf.wait() == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("released", "code"), [(True, None), (False, -signal.SIGTERM)])
 def test_what_is_left_of_a_launch_goes_on_if_it_ended_well(start, released, code):
     with guarded() as guard:

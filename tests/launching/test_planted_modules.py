@@ -73,6 +73,7 @@ def answers(port):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("viewer", ["--html", "--tensorboard"])
 def test_viewing_runs_none(planted, viewer):
     port = free_port()
@@ -98,6 +99,7 @@ def test_our_own_ranks_run_none(planted, words):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_picture_is_drawn_without_the_folders_matplotlibrc(planted):
     os.mkfifo("matplotlibrc")
     command = [sys.executable, "-P", "-m", "tracer", "plot", ".", "--kind", "breakdown", "-o", "drawn.png"]
@@ -109,6 +111,7 @@ def test_trials_of_profilers_run_none(planted):
     assert "numpy" not in str(try_profiler(KINETO).why)
 
 
+@pytest.mark.slow
 def test_a_notebooks_processes_run_none(planted, monkeypatch):
     """They are spawned, by a command that has the current folder first in its path."""
     monkeypatch.setattr(processes, "start_method", lambda *_: "spawn")

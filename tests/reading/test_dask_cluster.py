@@ -93,12 +93,14 @@ def test_what_a_cluster_read_is_kept_here(address, capsys, tmp_path, monkeypatch
     assert report(capsys, DDP4) == first
 
 
+@pytest.mark.slow
 def test_a_page_and_its_lanes_are_made_by_a_cluster_too(address, run, tmp_path, capsys):
     for name, more in (("here", ["--workers", "1"]), ("there", ["--scheduler", address])):
         report(capsys, str(run), "--html", str(tmp_path / name), *more)
     assert (tmp_path / "here").read_bytes() == (tmp_path / "there").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_nothing(address, run, capsys, monkeypatch):
     expected = report(capsys, str(run))
     monkeypatch.setattr(analyzers.rank.summary, "summarize_file", dies_once)
@@ -106,6 +108,7 @@ def test_a_killed_worker_changes_nothing(address, run, capsys, monkeypatch):
     assert (run / "killed").exists()
 
 
+@pytest.mark.slow
 def test_an_error_that_does_not_come_again_changes_nothing(address, run, capsys, monkeypatch):
     expected = report(capsys, str(run))
     monkeypatch.setattr(analyzers.rank.summary, "summarize_file", fails_once)
@@ -208,6 +211,7 @@ def test_a_worker_of_another_version_that_joined_later_costs_its_ranks(run, monk
     assert all("its worker has tracer 9.9 (here" in str(each) for each in lost)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_costs_what_it_has_in_hand(run, monkeypatch):
     monkeypatch.setattr(cluster, "HANG_S", 0.05)
     monkeypatch.setattr(cluster, "LOOK_S", 0.01)
@@ -266,6 +270,7 @@ class Deserted:
         return Future()
 
 
+@pytest.mark.slow
 def test_where_no_worker_is_left_what_remains_is_lost(run, monkeypatch):
     monkeypatch.setattr(cluster, "PATIENCE_S", 0.0)
     monkeypatch.setattr(cluster, "LOOK_S", 0.01)

@@ -25,6 +25,7 @@ def test_the_report_of_the_recording_is_handed_over(tmp_path):
     assert report.document == tracer.report(tmp_path / "run").document
 
 
+@pytest.mark.slow
 def test_each_of_several_recordings_is_reported(tmp_path):
     reports = []
     plan = tracer.Plan(wait=0, warmup=1, active=1, rounds=1, every=8)
@@ -32,6 +33,7 @@ def test_each_of_several_recordings_is_reported(tmp_path):
     assert [report.name for report in reports] == ["step0", "step8"]
 
 
+@pytest.mark.slow
 def test_rounds_of_a_training_that_ended_early_are_reported(tmp_path):
     reports = []
     record(tmp_path / "run", reports.append, steps=15, plan=tracer.Plan(wait=0, warmup=1, active=2, rounds=2))
@@ -48,6 +50,7 @@ def test_an_exception_is_logged_and_training_goes_on(tmp_path, caplog):
     assert "run: on_report failed (ConnectionError: no route to host)" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_made_is_logged_too(tmp_path, caplog, monkeypatch):
     def refuse(*arguments, **options):
         raise MemoryError("no room")
@@ -57,6 +60,7 @@ def test_a_report_that_cannot_be_made_is_logged_too(tmp_path, caplog, monkeypatc
     assert "on_report failed (MemoryError: no room)" in caplog.text
 
 
+@pytest.mark.slow
 def test_other_ranks_report_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("tracer.sessions.session.rank_and_size", lambda: (1, 2))
     reports = []
@@ -64,6 +68,7 @@ def test_other_ranks_report_nothing(tmp_path, monkeypatch):
     assert reports == []
 
 
+@pytest.mark.slow
 def test_an_interrupt_is_no_failure_of_the_callback(tmp_path):
     def interrupt(report):
         raise KeyboardInterrupt

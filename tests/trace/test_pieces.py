@@ -74,7 +74,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("late", LATE)
-@pytest.mark.parametrize("blocks", [2, 3])
+@pytest.mark.parametrize("blocks", thirds([2, 3]))
 def test_what_comes_late_decides_as_in_one_process(tmp_path, late, blocks):
     """From there on shapes are kept that are not kept before, and a process that begins behind it does not see why."""
     path = tmp_path / "rank0.json"
@@ -110,7 +110,7 @@ def test_damage_is_met_as_in_one_process(tmp_path, damage, where):
 
 
 @pytest.mark.parametrize("tail", [0, 1000, 90_000])
-@pytest.mark.parametrize("cut", [0, 1, 50, 3000])
+@pytest.mark.parametrize("cut", thirds([0, 1, 50, 3000]))
 def test_what_follows_the_events_is_met_as_in_one_process(tmp_path, tail, cut):
     text = json.dumps({"traceEvents": many(900), "after": [{"x": 1}] * (tail // 10)})
     path = tmp_path / "rank0.json.gz"
@@ -119,7 +119,7 @@ def test_what_follows_the_events_is_met_as_in_one_process(tmp_path, tail, cut):
 
 
 @pytest.mark.parametrize("behind", [b"x", b'"', json.dumps({"traceEvents": many(900)}).encode()])
-@pytest.mark.parametrize("count", [1500, 3500, 5500])
+@pytest.mark.parametrize("count", thirds([1500, 3500, 5500]))
 def test_text_behind_the_document_is_counted_as_in_one_process(tmp_path, behind, count):
     """It begins amidst the blocks that are too few for a piece."""
     path = tmp_path / "rank0.json"

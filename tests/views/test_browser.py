@@ -89,6 +89,7 @@ def until(tab: Any, holds: str) -> None:
     raise AssertionError(holds)
 
 
+@pytest.mark.slow
 def test_each_process_group_has_a_lane_by_its_name(opened):
     run = SAMPLES / "every-collective4"
     tab = opened(report_html(reported(run), lanes(summarized(run), reported(run))))
@@ -204,6 +205,7 @@ def test_the_timeline_answers_to_pointer_and_keys(opened):
     until(tab, "timeline.step.step === 4")
 
 
+@pytest.mark.slow
 def test_a_drag_measures_between_edges_in_the_axis_unit(opened):
     tab = opened(document())
     at_timeline(tab)
@@ -233,6 +235,7 @@ def test_a_drag_measures_between_edges_in_the_axis_unit(opened):
     assert tab.inner_text("#said") == ""
 
 
+@pytest.mark.slow
 def test_kernels_are_named_with_what_launched_them(opened):
     tab = opened(document())
     at_timeline(tab)
@@ -254,6 +257,7 @@ def test_kernels_are_named_with_what_launched_them(opened):
     assert tab.evaluate("timeline.chosen.kind") == "kernel"
 
 
+@pytest.mark.slow
 def test_search_counts_and_goes_through_matches(opened):
     tab = opened(document())
     at_timeline(tab)
@@ -279,6 +283,7 @@ def test_search_counts_and_goes_through_matches(opened):
     assert tab.inner_text("#said") == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("span_ns", "unit"), thirds([(9e9, "s"), (9e6, "ms"), (9e3, "us"), (90, "ns")]))
 def test_an_axis_has_one_unit_by_its_extent(opened, span_ns, unit):
     tab = opened(document())
@@ -331,6 +336,7 @@ def test_links_lead_to_the_moment_and_say_what_is_not_drawn(opened):
     assert follow(tab, rank=1, bucket=99) == f"Bucket 99 is not drawn in step {STEP} on rank 1."
 
 
+@pytest.mark.slow
 def test_a_link_to_a_collective_shows_all_its_members(opened):
     tab = opened(document())
     found = reported(RUN)
@@ -347,6 +353,7 @@ def test_a_link_to_a_collective_shows_all_its_members(opened):
     assert tab.evaluate("timeline.chosen.row.rank") == 2
 
 
+@pytest.mark.slow
 def test_links_find_names_with_control_characters(opened):
     tab = opened(document())
     code = tab.evaluate("timeline.rows[3].device.kernels[7].name")
@@ -355,6 +362,7 @@ def test_links_find_names_with_control_characters(opened):
     assert tab.evaluate("timeline.chosen.kernel.name") == code
 
 
+@pytest.mark.slow
 def test_an_address_leads_to_its_moment(opened):
     tab = opened(document())
     tab.goto(tab.url + "#at:step=4,rank=1,layer=layer3.0.conv2")
@@ -363,6 +371,7 @@ def test_an_address_leads_to_its_moment(opened):
     assert tab.evaluate("[timeline.step.step, timeline.chosen.row.rank]") == [4, 1]
 
 
+@pytest.mark.slow
 def test_what_is_folded_away_opens_at_a_link(opened):
     page = document().replace('id="timeline"', 'id="timeline" style="display: none"', 1)
     tab = opened(page)
@@ -372,6 +381,7 @@ def test_what_is_folded_away_opens_at_a_link(opened):
     assert tab.evaluate("timeline.wide > 500 && xOf(timeline.chosen.start) > timeline.label")
 
 
+@pytest.mark.slow
 def test_the_legend_has_every_state_of_the_step(opened):
     tab = opened(document())
     words = tab.inner_text("#marks")
@@ -387,12 +397,14 @@ def test_the_legend_has_every_state_of_the_step(opened):
     assert "layers, backward" not in tab.inner_text("#marks")
 
 
+@pytest.mark.slow
 def test_few_ranks_use_the_height_there_is(opened):
     tab = opened(document())
     height = tab.evaluate("[canvas.clientHeight, Math.round(innerHeight * 0.7), timeline.rows[0].state]")
     assert height[0] > 0.9 * height[1] and height[2] > 30
 
 
+@pytest.mark.slow
 def test_a_click_on_a_collective_shows_its_members(opened):
     tab = opened(document())
     found = reported(RUN)
@@ -433,6 +445,7 @@ def test_tables_sort_and_search(opened):
     assert tab.inner_text("#matches") == f"{len(wanted)} of {len(summary.layers)} lines"
 
 
+@pytest.mark.slow
 def test_sections_unfold_by_links_by_their_button_and_on_paper(opened):
     tab = opened(document())
     folded = "document.querySelectorAll('details.section:not([open])').length"
@@ -452,6 +465,7 @@ def test_sections_unfold_by_links_by_their_button_and_on_paper(opened):
     assert tab.locator("#canvas").is_visible()
 
 
+@pytest.mark.slow
 def test_a_table_is_copied_as_csv_or_saved_where_the_clipboard_is_closed(opened):
     tab = opened(document())
     tab.evaluate("void (navigator.clipboard.writeText = async (text) => (window.copied = text))")
@@ -469,6 +483,7 @@ def test_a_table_is_copied_as_csv_or_saved_where_the_clipboard_is_closed(opened)
     assert caught.value.suggested_filename == "layers.csv"
 
 
+@pytest.mark.slow
 def test_a_copied_cell_is_no_formula(opened):
     tab = opened(document())
     words = {"=1+1": "'=1+1", "-": "", "-1,204.5": "-1204.5", "a,b": '"a,b"', '@"x"': '"\'@""x"""', "5.0 %": "5.0 %"}
@@ -477,6 +492,7 @@ def test_a_copied_cell_is_no_formula(opened):
     assert tab.evaluate("csvCell('1,204', true)") == '"1,204"'
 
 
+@pytest.mark.slow
 def test_cells_sort_by_what_they_amount_to(opened):
     tab = opened(document())
     keys = {
@@ -491,6 +507,7 @@ def test_cells_sort_by_what_they_amount_to(opened):
     assert {cell: tab.evaluate("(cell) => sortKey(cell)", cell) for cell in keys} == keys
 
 
+@pytest.mark.slow
 def test_a_copied_kernel_has_its_whole_name(opened):
     tab = opened(document())
     text = tab.evaluate("csvText(document.querySelector('#kernels table'))")
@@ -499,6 +516,7 @@ def test_a_copied_kernel_has_its_whole_name(opened):
     assert longest.replace('"', '""') in text
 
 
+@pytest.mark.slow
 def test_idle_and_compute_differ_in_the_dark(opened):
     tab = opened(document(), dark=True)
     luminance = """(name) => {
@@ -511,6 +529,7 @@ def test_idle_and_compute_differ_in_the_dark(opened):
     assert (compute + 0.05) / (idle + 0.05) > 2
 
 
+@pytest.mark.slow
 def test_dark_is_dark_and_json_is_saved(opened, tmp_path):
     tab = opened(document(), dark=True)
     assert brightness(tab) < 0.15
@@ -523,6 +542,7 @@ def test_dark_is_dark_and_json_is_saved(opened, tmp_path):
     assert from_json(Path(tmp_path / "saved.json").read_text()) == saved(reported(RUN))
 
 
+@pytest.mark.slow
 def test_the_trace_for_perfetto_holds_every_stretch(opened):
     tab = opened(document())
     events = json.loads(tab.evaluate("chromeTrace()"))["traceEvents"]
@@ -544,6 +564,7 @@ PERFETTO = """<title>waits</title><script>addEventListener("message", (event) =>
 });</script>"""
 
 
+@pytest.mark.slow
 def test_perfetto_is_handed_the_step_when_it_listens(opened):
     tab = opened(document())
     # A stand-in for the site, since no test asks the network for anything.
@@ -555,6 +576,7 @@ def test_perfetto_is_handed_the_step_when_it_listens(opened):
     sync.expect(caught.value).to_have_title(re.compile(rf"^{RUN.name}: tracer report, step {STEP}: \d{{6,}} bytes$"))
 
 
+@pytest.mark.slow
 def test_paper_is_white_and_shows_every_rank(opened):
     tab = opened(document(), dark=True)
     tab.emulate_media(media="print", color_scheme="dark")
