@@ -248,16 +248,12 @@ class Code(StrEnum):
         "record the CPU's activity together with the device's, and marked steps, on all ranks",
     )
     # Predictions.
-    BUCKETS_NOT_BY_RULE = _warning("buckets_not_by_rule", "the run's buckets are not those of DDP's rule and its cap")
-    HOST_IS_THE_LIMIT = _warning(
-        "host_is_the_limit", "the host sets the pace, and scatters, or no prediction models it"
+    CALLS_NOT_TIMED = _warning("calls_not_timed", "what one more call takes the host is not known")
+    CASTS_NOT_COUNTED = _warning("casts_not_counted", "fewer bytes are predicted without the casts that they take")
+    NOTHING_EXPLAINS_IT = _warning(
+        "nothing_explains_it", "most of what a change would bring is time that no dependency explains"
     )
-    INPUT_STAYS = _warning("input_stays", "CPUs are predicted faster, and their DataLoaders as slow as before")
-    GRAPH_NOT_MEASURED = _warning("graph_not_measured", "steps of several GPUs as one CUDA graph were never measured")
     REPLAY_IS_OFF = _warning("replay_is_off", "the replay of the run's own settings misses its step by more than 5 %")
-    HOST_TIMES_UNUSED = _warning(
-        "host_times_unused", "launching was timed in too few steps, or with hosts that wait for their devices"
-    )
     DTYPES_DIFFER = _warning("dtypes_differ", "parameters have several dtypes, and are cut into buckets as if of one")
     FIGURES_OF_ANOTHER_DEVICE = _warning(
         "figures_of_another_device", "figures of H200s stand in for what other devices' run does not tell"

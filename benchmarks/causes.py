@@ -32,9 +32,9 @@ def cpu_s(work: Callable[[], object], times: int) -> float:
 
 def costs(run: Path, times: int) -> tuple[float, float]:
     """Return the CPU seconds of reading a run, and of its model. Raises ValueError for a run that has no model."""
-    reading_s = cpu_s(lambda: analyzers.summarize(run, schedules=False), times)
-    with_graph_s = cpu_s(lambda: analyzers.summarize(run, schedules=False, causes=True), times)
-    summary = analyzers.summarize(run, schedules=False, causes=True)
+    reading_s = cpu_s(lambda: analyzers.summarize(run, causes=False), times)
+    with_graph_s = cpu_s(lambda: analyzers.summarize(run, causes=True), times)
+    summary = analyzers.summarize(run, causes=True)
     model_s = float("inf")
     for _ in range(times):
         analyses = Analyses(summary, None)

@@ -35,6 +35,7 @@ ROOMS = [
     "analyzers.layers",
     "analyzers.causes",
     "analyzers.scenarios",
+    "analyzers.settings",
     "analyzers.reporting.measures",
     "analyzers.reporting.remedies",
     "analyzers.reporting",

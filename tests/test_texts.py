@@ -11,7 +11,7 @@ RUN = SAMPLES / "resnet18-ddp4"
 
 @pytest.fixture(scope="module")
 def results():
-    summary = analyzers.summarize(RUN, lanes=True, schedules=True)
+    summary = analyzers.summarize(RUN, lanes=True, causes=True)
     report, run = analyzers.report(summary), analyzers.load(RUN)
     other = reported(SAMPLES / "resnet18-ddp2")
     return [

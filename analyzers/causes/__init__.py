@@ -9,11 +9,13 @@ report says, `lane` is the path of a recorded step to draw.
 Decisions: docs/dev/decisions/causes.md
 """
 
-from analyzers.causes.calibrated import KEPT
+from analyzers.causes.calibrated import KEPT, RELEASED
 from analyzers.causes.changes import Facts, Lags, is_memcpy
 from analyzers.causes.charges import Charge
 from analyzers.causes.lane import PathLane, RecordedPaths
 from analyzers.causes.likes import Likes
 from analyzers.causes.model import Model, why_none
 from analyzers.causes.order import NoOrder
+from analyzers.causes.pace import Course, CourseEdges
+from analyzers.causes.replay import DROPPED
 from analyzers.causes.rows import ChargeRow, ChargesSummary, charge_rows, charges_summary

@@ -55,6 +55,7 @@ class Calibrated:
     controlled_ns: float
     factor: float
     unprofiled_ns: float | None
+    answers: bool  # whether its pace answers to hosts
 
     @property
     def replay_error(self) -> float | None:
@@ -141,7 +142,7 @@ def calibrate(course: Course, controls: Controls) -> Calibrated:
         replace(variant, hosts=variant.hosts.times(factor)) for variant, factor in zip(variants, factors, strict=True)
     ]
     either = (replace(first, kept=0.0), replace(first, kept=1.0))
-    return Calibrated(course, hosts, (first, *either, *others), controlled_ns, factors[0], unprofiled_ns)
+    return Calibrated(course, hosts, (first, *either, *others), controlled_ns, factors[0], unprofiled_ns, answers[0])
 
 
 def _host_times(controls: Controls) -> list[Mapping[RankNumber, float]]:

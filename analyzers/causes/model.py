@@ -38,6 +38,8 @@ class Model:
         self.graph: RunGraph = without_odd(graph, facts_of(graph, {}), light)
         self.exchanged = exchanged
         self.calibrated: Calibrated = calibrate(course_of(self.graph, typical), controls)
+        # By their control, or by the step whose pace they set.
+        self.knows_hosts = bool(controls.host_samples_ns()) or self.calibrated.answers
 
     @cached_property
     def stages(self) -> dict[int, set[int]]:

@@ -10,7 +10,7 @@ from the end of the one, to the same places, counted from the beginning of the o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from analyzers.arrays import (
     Mask,
     begins,
     find,
+    firsts,
     joint,
     places_since,
     rows_by,
@@ -30,7 +31,7 @@ from analyzers.arrays import (
 )
 from analyzers.causes.joining import RunGraph
 from analyzers.causes.replay import Contracted, Edged, contract
-from analyzers.rank import PointKind
+from analyzers.rank import PointKind, Points
 
 # So many steps, at least, let the replay settle, and as many are measured: whole rounds of all typical steps.
 SETTLING = 2
@@ -88,6 +89,47 @@ class Course:
     def settling(self) -> int:
         """Return how many rounds let the replay settle; as many are measured."""
         return -(-SETTLING // len(self.steps))
+
+    def extended(self, points: Points, rank: Int64, edges: CourseEdges) -> Course:
+        """Return the course with more points, behind all others, and edges, by numbers behind those of the graph.
+
+        `rank` is the place of each point's rank. What the graph says of edges it does not say of these.
+        """
+        graph = self.graph
+        more = replace(graph, points=Points.joined([graph.points, points]), rank=np.r_[graph.rank, rank])
+        begun_ns = np.r_[self.begun_ns, np.zeros(len(points))]
+        return replace(self, graph=more, edges=CourseEdges.joined([self.edges, edges]), begun_ns=begun_ns)
+
+    def reordered(self, gone: Mask, edges: CourseEdges) -> Course:
+        """Return the course with some of the graph's edges gone, and others, by numbers behind those of the graph."""
+        return replace(self, edges=CourseEdges.joined([self.edges.take(~gone[self.edges.edge]), edges]))
+
+    def times(self, lags: Float64, points: Int64) -> Float64:
+        """Return when each of some points is, at the last measured visit of its step, ns: a column for each of `lags`.
+
+        `lags` are those of the course's edges, not of chains.
+        """
+        contracted, edges = self.contracted, self.edges
+        order = np.lexsort((contracted.position[edges.target], contracted.chain_of))
+        along = np.cumsum(lags[order], axis=0)
+        first = firsts(contracted.chain_of[order], len(contracted.chains))
+        before = np.concatenate([np.zeros((1, lags.shape[1])), along])[first[contracted.chain_of[order]]]
+        reached = np.empty_like(along)
+        reached[order] = along - before
+        into = np.full(len(self.graph.points), UNKNOWN)
+        into[edges.target] = np.arange(len(edges))
+        is_kept = contracted.place[points] >= 0
+        found = np.empty((len(points), lags.shape[1]))
+        head = np.where(is_kept, contracted.place[points], contracted.chains.source[contracted.chain_of[into[points]]])
+        offset = np.where(is_kept[:, None], 0.0, reached[into[points]])
+        step = edges.step[into[points]]
+        visits = range(self.visits - len(self.steps), self.visits) if len(self.marks) else range(1)
+        places = [number % len(self.steps) for number in range(self.visits)]
+        for number, times in enumerate(contracted.replay(self.begun_ns, contracted.sums(lags), places)):
+            if number in visits:
+                own = np.flatnonzero(step == places[number])
+                found[own] = times[head[own]] + offset[own]
+        return found
 
     def pace(self, chains: Float64) -> Float64:
         """Return the step, ns, of each scenario: `chains` are the lags of the contracted course, a column each."""

@@ -35,7 +35,6 @@ from analyzers.collectives.rows import (
     clock_row,
     collective_rows,
     copy_rows,
-    late_rank,
     unmatched_rows,
     waiting_rows,
 )

@@ -11,10 +11,9 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, begins, labels, typed_rows
 from analyzers.collectives.bandwidth import bandwidth, copies, purposes
 from analyzers.collectives.measured import Exchange
-from analyzers.collectives.stragglers import STANDS_OUT, Reason, waiting
+from analyzers.collectives.stragglers import Reason, waiting
 from analyzers.collectives.warnings import OTHERS_LACK_IT
 from analyzers.rank import Purpose, device_labels
-from analyzers.ranks import RankNumber
 from analyzers.trace import Collective
 from analyzers.units import count, us
 
@@ -123,17 +122,6 @@ def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
         step=table.window[rows],
         why=[matching.why.get(row, OTHERS_LACK_IT) for row in rows.tolist()],
     )
-
-
-def late_rank(exchange: Exchange) -> RankNumber | None:
-    """Return the rank that the others wait for more than for any other, None where none stands out."""
-    waits = waiting(exchange.matching, exchange.transfers, exchange.hosts_ahead)
-    in_steps = waits.step != UNKNOWN
-    numbers = np.array([summary.rank for summary in exchange.run.ranks])
-    of_rank = np.searchsorted(numbers, waits.rank[in_steps])
-    caused_ns = np.bincount(of_rank, waits.caused_ns[in_steps], len(numbers))
-    stands_out = caused_ns.max() * len(numbers) >= STANDS_OUT * caused_ns.sum() > 0
-    return RankNumber(int(numbers[caused_ns.argmax()])) if stands_out else None
 
 
 def waiting_rows(exchange: Exchange) -> list[WaitingRow]:

@@ -1,119 +1,30 @@
-"""Answers of `tracer whatif`: options, predictions, and what is recommended."""
+"""Answers of `tracer whatif`: predictions, what is recommended, JSON and CSV rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from analyzers.notices import Notices
+from analyzers.json_documents import decoded, encoded
+from analyzers.notices import Notice, Notices
 from analyzers.prediction.evidence import MeasuredFrom
-from analyzers.prediction.levelling import Cause
-from analyzers.prediction.link_model import Hosts
-from analyzers.units import ms, percent
+from analyzers.statistics import LEAST_SHARE
+from analyzers.units import ms
 
-SCHEMA = "tracer.whatif/2"
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "tracer.whatif/3"
+# The replay's own error, where nothing better is known: of 17 gains that are known 7 lay in their interval without it,
+# and 15 with it (docs/measuring.md, Gains). Of other caps it is half of that.
+OWN_ERROR, OF_CAPS = 0.05, 0.025
 UNTRUSTED = "not to be trusted"
-# No step is known better than this: over NVLink and host memory the median prediction was 0.7 % off what was measured
-# (docs/dev/predictions.md). It is an accuracy, and no LEAST_SHARE, which says what is worth a line.
-KNOWN_TO = 0.01
-# Nine of ten predictions of other caps lie within so much of the step, and within so much of the change that they
-# foresee. The first follows from the median of 47 cells, 0.68 %, as errors that are distributed normally have it; the
-# second was seen over the cells that moved (docs/dev/predictions.md).
-WITHIN, OF_CHANGE = 0.017, 0.2
-# And within what steps take longer over links that are slower by so much, as they drift between a recording and minutes
-# later: the same transfers took up to 15 % more or less over sockets, 12 % more over host memory:
-# docs/dev/predictions.md.
-DRIFT = 0.15
-# Shorter times are written as 0.000 ms.
-LEAST_SAID_NS = 500
-IN_CAUSE = {Cause.COMPUTE: "compute", Cause.HOST: "launches", Cause.INPUT: "waits for input"}
-
-
-class Kind(StrEnum):
-    """What a scenario changes; the values are what documents hold."""
-
-    CAPS = "caps"
-    LINKS = "links"
-    STRAGGLER = "straggler"
-    HOST = "host"
-    ACCUMULATION = "accumulation"
-    FSDP = "fsdp"
-
-    __str__ = str.__str__
-
-
-class Prefetch(StrEnum):
-    """In which passes FSDP2 asks for a module's parameters while the one before it computes."""
-
-    NONE = "none"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    BOTH = "both"
-
-    __str__ = str.__str__
-
-
-class Sharding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is changed of FSDP2; null is as recorded.
-
-    `param_itemsize` and `reduce_itemsize` are bytes per element of what is gathered and reduced.
-    """
-
-    prefetch: Prefetch | None = None
-    reshard_after_forward: bool | None = None
-    separate_reduce_scatter_group: bool | None = None
-    param_itemsize: int | None = None
-    reduce_itemsize: int | None = None
-
-    @property
-    def words(self) -> str:
-        """Say what is changed, in PyTorch's words."""
-        parts = []
-        if self.prefetch is not None:
-            parts.append(IN_PASSES[self.prefetch])
-        if self.reshard_after_forward is not None:
-            parts.append(f"reshard_after_forward={self.reshard_after_forward}")
-        if self.separate_reduce_scatter_group:
-            parts.append("a process group for reduce-scatters")
-        of_bytes: dict[int | None, list[str]] = {}
-        for what, itemsize in (("all-gathers", self.param_itemsize), ("reduce-scatters", self.reduce_itemsize)):
-            of_bytes.setdefault(itemsize, []).append(what)
-        of_bytes.pop(None, None)
-        parts += [f"{' and '.join(what)} of {itemsize} bytes per element" for itemsize, what in of_bytes.items()]
-        return ", ".join(parts)
-
-
-IN_PASSES = {
-    Prefetch.NONE: "no prefetching",
-    Prefetch.FORWARD: "prefetching in the forward alone",
-    Prefetch.BACKWARD: "prefetching in the backward alone",
-    Prefetch.BOTH: "prefetching in both passes",
-}
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What to predict: every bucket cap (None: DDP's default) with every number of GPUs (none: the run's own).
-
-    Besides, at the run's own settings: steps without a rank's lateness (a rank, `late` or `all`), with so much left of
-    hosts' time (None: 0.5 and 0 where hosts are the limit), and with gradients of so many microbatches added up.
-    """
-
-    bucket_mb: Sequence[float | None] = ()
-    gpus: Sequence[int] = ()
-    broadcast_buffers: bool = True
-    bucket_views: bool = False  # gradients are views of their buckets
-    gradient_itemsize: int | None = None  # bytes of each element that travels; None: as recorded
-    hosts: Hosts | None = None  # those that scenarios run on; None: as the links have them
-    straggler: int | str | None = None
-    host_times: Sequence[float] | None = ()
-    accumulations: Sequence[int] = ()
-    shardings: Sequence[Sharding] | None = None  # of FSDP2; None: the usual
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The run's own settings, as measured and as the model has them. `bucket_mb` null is DDP's default."""
+    """The run's own settings, as measured and as replayed. `bucket_mb` null is DDP's default."""
 
     bucket_mb: float | None
     gpus: int
@@ -125,45 +36,63 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """One prediction. `link_gbps` is the bus bandwidth its reductions get, `latency_us` the time of the smallest.
+    """One prediction: what is changed (`kind`, `at`, `value`, and `words` behind "with"), and what that brings.
 
-    `interval_ns` is where nine of ten such steps are expected. `gain_ns` is what it takes off the step with the run's
-    own settings on these GPUs and links. Of `straggler`: `rank` (null: every rank is as the median of all) is as the
-    others in what `cause` says; of `host`, `host_time` is what is left of its time; with 0 the step is as one CUDA
-    graph. Of `fsdp`: `sharding` is what is changed of FSDP2 (null: nothing), and `buckets` what its reduce-scatters
-    reduce. Of `accumulation`: a step adds up gradients of `grad_accumulation` microbatches, and gains over as many
-    steps of the run's own.
+    `gain_ns` is what it takes off the step as replayed, and `interval_ns` what that lies between, without the replay's
+    own error. Of settings there are the cap, GPUs, what links give (`link_gbps` is the bus bandwidth that reductions
+    get, `latency_us` the time of the smallest), buckets in bytes, and the step of one GPU that synchronizes nothing
+    over the predicted one.
     """
 
-    bucket_mb: float | None
-    gpus: int
-    link_gbps: float | None
-    latency_us: float | None
+    kind: str
+    at: str
+    value: float | int | str | None
+    words: str
     predicted_step_ns: int
-    interval_ns: tuple[int, int]
-    predicted_exposed_comm_ns: int
-    predicted_stall_ns: int
-    efficiency: float | None
-    buckets: list[int]
-    reliable: bool
-    kind: Kind
     gain_ns: int
-    rank: int | None = None
-    cause: Cause | None = None
-    host_time: float | None = None
-    grad_accumulation: int | None = None
-    sharding: Sharding | None = None
-
-
-class Scenario(Predicted, frozen=True, kw_only=True):
-    """A prediction, and in `why` what speaks against trusting it; null where nothing does."""
-
-    why: Notices | None
+    interval_ns: tuple[int, int]
+    reliable: bool
+    bucket_mb: float | None = None
+    gpus: int | None = None
+    link_gbps: float | None = None
+    latency_us: float | None = None
+    predicted_exposed_comm_ns: int | None = None
+    efficiency: float | None = None
+    buckets: list[int] = []
+    assumptions: list[str] = []
 
     @property
-    def is_of_settings(self) -> bool:
-        """Whether it has other settings of DDP or FSDP2, another number of GPUs or links, and nothing else."""
-        return self.kind in (Kind.CAPS, Kind.LINKS, Kind.FSDP)
+    def is_setting(self) -> bool:
+        """Whether it has other settings of DDP or FSDP2, another number of GPUs or links."""
+        return self.gpus is not None
+
+    @property
+    def before_ns(self) -> int:
+        """Return the step without the change, as replayed."""
+        return self.predicted_step_ns + self.gain_ns
+
+    @property
+    def within_ns(self) -> tuple[int, int]:
+        """Return what the gain lies between with the replay's own error, which is what is printed."""
+        apart_ns = round((OF_CAPS if self.is_setting else OWN_ERROR) * self.predicted_step_ns)
+        low_ns, high_ns = self.interval_ns
+        return low_ns - apart_ns, high_ns + apart_ns
+
+    @property
+    def share(self) -> float:
+        """Return the gain's share of the step."""
+        return self.gain_ns / self.before_ns if self.before_ns else 0.0
+
+
+class Prediction(Predicted, frozen=True, kw_only=True):
+    """A prediction, and in `why` what speaks against trusting it; null where nothing does.
+
+    `of_degree`: how much of it there would be is asked for, not found; `is_finding`: a definite cure brings enough.
+    """
+
+    why: Notices | None
+    of_degree: bool = False
+    is_finding: bool = False
 
 
 class Recommended(Predicted, frozen=True, kw_only=True):
@@ -172,132 +101,152 @@ class Recommended(Predicted, frozen=True, kw_only=True):
     why: str
 
 
-class WhatIf(msgspec.Struct, frozen=True):
-    """All predictions of a run; `recommended` is the scenario with the shortest step, its `why` says so in a sentence.
+class AtGpus(msgspec.Struct, frozen=True):
+    """The setting with the shortest step on so many GPUs, and whether its communication is hidden."""
 
-    `gain_ns` is what that takes off the step of the run's own cap, on the same GPUs and links. `uncertainty_ns` is how
-    well the run's step is known: differences below it are noise. `as_recorded`: links and all that is not scenarios'
-    own are the run's.
+    gpus: int
+    bucket_mb: float | None
+    predicted_step_ns: int
+    predicted_exposed_comm_ns: int
+    efficiency: float | None
+    reliable: bool
+    hidden: bool
+
+
+class ScaleOut(msgspec.Struct, frozen=True):
+    """The best setting of each number of GPUs, and from which number on communication is not hidden.
+
+    It is hidden where no more of it is exposed than `noise_ns`, or than `little` of the step.
+    """
+
+    noise_ns: int
+    little: float
+    exposed_from_gpus: int | None
+    rows: list[AtGpus]
+
+
+class WhatIf(msgspec.Struct, frozen=True):
+    """All predictions of a run. `recommended` is the best setting that was asked for, else the first finding, or null.
+
+    `uncertainty_ns` is how well the run's step is known: differences of settings below it are noise. `grade` is high,
+    fair or low, and `grade_why` says why it is not high. `as_recorded`: links and all that is not scenarios' own are
+    the run's.
     """
 
     schema: str
     run: str
     baseline: Baseline
-    scenarios: list[Scenario]
-    recommended: Recommended
-    gain_ns: int
+    scenarios: list[Prediction]
+    recommended: Recommended | None
+    headline: str
+    grade: str
+    grade_why: str | None
     uncertainty_ns: int
     as_recorded: bool
     links: str
     assumptions: list[str]
     warnings: list[str]
+    scale_out: ScaleOut | None = None
 
     @property
-    def of_settings(self) -> list[Scenario]:
+    def of_settings(self) -> list[Prediction]:
         """Return the scenarios with other settings of DDP or FSDP2, numbers of GPUs or links."""
-        return [each for each in self.scenarios if each.is_of_settings]
+        return [each for each in self.scenarios if each.is_setting]
 
     @property
-    def others(self) -> list[Scenario]:
+    def others(self) -> list[Prediction]:
         """Return the scenarios at the run's own settings and number of GPUs."""
-        return [each for each in self.scenarios if not each.is_of_settings]
-
-    @property
-    def synchronizes(self) -> bool:
-        """Whether settings are asked about: those of one GPU, which synchronizes nothing, change nothing."""
-        return self.baseline.gpus > 1 or any(each.gpus > 1 for each in self.of_settings)
+        return [each for each in self.scenarios if not each.is_setting]
 
     @property
     def is_of_fsdp(self) -> bool:
         """Whether its settings are FSDP2's."""
-        return any(each.kind is Kind.FSDP for each in self.scenarios)
-
-    @property
-    def headline(self) -> str:
-        """Say what would help most: what is recommended, after whatever else gains more than that and than noise."""
-        chosen = self.recommended.why
-        if not self.synchronizes or not self.others:
-            return chosen
-        best = most_gained(self.others)
-        if best.gain_ns <= max(self.gain_ns, self.uncertainty_ns):
-            return chosen
-        said = would_take(best)
-        doubts = self._doubts_of_chosen
-        if doubts is not None and {*doubts} <= {*(best.why or ())}:
-            chosen = chosen.replace(f"; {UNTRUSTED}: {doubts}", f". Neither is to be trusted: {best.why}")
-        elif not best.reliable:
-            said += f" ({UNTRUSTED}: {best.why})"
-        return f"{said}. {chosen[:1].upper()}{chosen[1:]}"
-
-    @property
-    def _doubts_of_chosen(self) -> Notices | None:
-        """What speaks against trusting what is recommended."""
-        of = ("kind", "bucket_mb", "gpus", "sharding", "host_time", "grad_accumulation", "rank", "cause")
-        same = (each for each in self.scenarios if all(getattr(each, x) == getattr(self.recommended, x) for x in of))
-        return next((each.why for each in same), None)
+        return any(each.kind == "fsdp" for each in self.scenarios)
 
     @property
     def has_caps(self) -> bool:
         """Whether there are buckets to have a cap: not of FSDP2, nor on one GPU."""
-        return not self.is_of_fsdp and any(each.gpus > 1 for each in self.of_settings)
+        return not self.is_of_fsdp and any((each.gpus or 1) > 1 for each in self.of_settings)
 
     def __repr__(self) -> str:
         return f"WhatIf({self.run})\n{self.headline}"
 
 
-def most_gained(scenarios: Sequence[Scenario]) -> Scenario:
-    """Return the scenario that takes the largest share off the step, the first of equal ones."""
-    return max(scenarios, key=lambda each: each.gain_ns / (each.predicted_step_ns + each.gain_ns))
+def scaled_out(settings: Sequence[Prediction], noise_ns: int) -> ScaleOut | None:
+    """Return how predictions of DDP go over GPUs; None where all have one number."""
+    counts = sorted({each.gpus for each in settings if each.gpus is not None and each.kind != "fsdp"})
+    if len(counts) < 2:
+        return None
+    rows = [_at([each for each in settings if each.gpus == gpus], gpus, noise_ns) for gpus in counts]
+    exposed = [row.gpus for row in rows if not row.hidden]
+    return ScaleOut(noise_ns, LEAST_SHARE, exposed[0] if exposed else None, rows)
 
 
-def microbatches(number: int) -> str:
-    """Write a number of microbatches."""
-    return f"{number:,} microbatch{'es' * (number > 1)}"
+def _at(settings: Sequence[Prediction], gpus: int, noise_ns: int) -> AtGpus:
+    best = min(settings, key=lambda each: each.predicted_step_ns)
+    exposed_ns = best.predicted_exposed_comm_ns or 0
+    return AtGpus(
+        gpus=gpus,
+        bucket_mb=best.bucket_mb,
+        predicted_step_ns=best.predicted_step_ns,
+        predicted_exposed_comm_ns=exposed_ns,
+        efficiency=best.efficiency,
+        reliable=best.reliable,
+        hidden=exposed_ns <= max(noise_ns, LEAST_SHARE * best.predicted_step_ns),
+    )
 
 
-def would_take(scenario: Scenario) -> str:
-    """Say what a step would take that has something else changed than its cap, its GPUs or its links."""
-    step, before = ms(scenario.predicted_step_ns), ms(scenario.predicted_step_ns + scenario.gain_ns)
-    if scenario.kind is Kind.FSDP:
-        what = f"with {scenario.sharding.words}" if scenario.sharding is not None else f"on {scenario.gpus:,} GPUs"
-        what += " a step"
-    elif scenario.grad_accumulation is not None:
-        what = f"{microbatches(scenario.grad_accumulation)} in one step"
-    elif scenario.cause is not None:
-        what = f"with {'every rank as the median' if scenario.rank is None else f'rank {scenario.rank} as the others'}"
-        what += f" in {IN_CAUSE[scenario.cause]} a step" if scenario.cause in IN_CAUSE else " a step"
-    elif scenario.host_time:
-        what = f"with a CPU that takes {percent(scenario.host_time)} of the time a step"
-    else:
-        what = "as one CUDA graph a step"
-    return f"{what} would take {step} instead of {before}"
+def would_take(found: Predicted) -> str:
+    """Say what a step would take with a change, and without."""
+    return f"with {found.words} a step would take {ms(found.predicted_step_ns)} instead of {ms(found.before_ns)}"
 
 
-def changed_of_ddp(options: Options) -> str:
-    """Say what else of DDP is changed than its cap; empty where nothing is."""
-    changed = {
-        "gradients as bucket views": options.bucket_views,
-        "no broadcast of buffers": not options.broadcast_buffers,
-        f"gradients of {options.gradient_itemsize} bytes per element": options.gradient_itemsize is not None,
-    }
-    return ", ".join(what for what, is_asked in changed.items() if is_asked)
-
-
-def at_most(time_ns: float) -> str:
-    """Write a time that others do not exceed, in words where it is none."""
-    return f"at most {ms(time_ns)}" if time_ns >= LEAST_SAID_NS else "nothing"
-
-
-def known_within(uncertainty_ns: float, step_ns: float) -> str:
-    """Say how well steps are told apart: with few timed steps, one of them odd, hardly at all."""
-    if uncertainty_ns < step_ns:
-        return f"differences below {ms(uncertainty_ns)} are noise"
-    return "the run's timed steps are too few, or too unequal, to tell settings apart"
-
-
-def chosen(best: Scenario, why: str) -> Recommended:
-    """Return a scenario as what is recommended, with why."""
+def chosen(best: Prediction, why: str) -> Recommended:
+    """Return a prediction as what is recommended, with why."""
     if not best.reliable:
         why = f"{why}; {UNTRUSTED}: {best.why}"
     fields = {name: getattr(best, name) for name in Predicted.__struct_fields__}
     return Recommended(**fields, why=why)
+
+
+def is_own(prediction: Prediction, found: WhatIf) -> bool:
+    """Whether a prediction has the settings that the run had: cap, number of GPUs, links and all else."""
+    baseline = found.baseline
+    own = (prediction.bucket_mb, prediction.gpus) == (baseline.bucket_mb, baseline.gpus)
+    return prediction.is_setting and own and prediction.words == OWN_WORDS and found.as_recorded
+
+
+OWN_WORDS = "settings as recorded"
+
+
+def doubts(predictions: Sequence[Prediction]) -> list[Notice]:
+    """Say why predictions cannot be trusted, each reason once."""
+    return list(dict.fromkeys(notice for each in predictions for notice in each.why or ()))
+
+
+def to_json(found: WhatIf) -> str:
+    """Write predictions as one JSON document."""
+    return encoded(found)
+
+
+def from_json(text: str | bytes) -> WhatIf:
+    """Read predictions that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
+    return decoded(text, WhatIf, SCHEMA, "make them with `tracer whatif RUN --json`")
+
+
+def scenarios_frame(found: WhatIf) -> pd.DataFrame:
+    """Return the scenarios, a row each, under the JSON's names and in its units.
+
+    Buckets' bytes have spaces between them; the gain's interval is `from_ns` and `to_ns`.
+    """
+    import pandas as pd
+
+    rows = []
+    for each in found.scenarios:
+        why = None if each.why is None else str(each.why)
+        row = msgspec.structs.asdict(each) | {"why": why, "assumptions": "; ".join(each.assumptions)}
+        low_ns, high_ns = row.pop("interval_ns")
+        row |= {"from_ns": low_ns, "to_ns": high_ns, "buckets": " ".join(map(str, each.buckets))}
+        cap = "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"
+        rows.append(row | {"bucket_mb": cap if each.buckets and each.kind != "fsdp" else None})
+    return pd.DataFrame(rows)

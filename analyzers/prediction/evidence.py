@@ -1,4 +1,4 @@
-"""A run's step as measured, and what speaks against predictions of it."""
+"""A run's step as measured, and what speaks for and against predictions of it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from enum import StrEnum
 
 import numpy as np
 
-from analyzers.arrays import Float64
+from analyzers.arrays import Int64
+from analyzers.collectives import Exchange
 from analyzers.notices import Code, Notice
-from analyzers.prediction.assumption import MEASURED_ON, Assumption
-from analyzers.rank import CPU_DEVICE, Breakdown, RunSummary
-from analyzers.reporting import typical_windows
-from analyzers.run import HIGH_DISTORTION, Manifest, world_size
+from analyzers.rank import CPU_DEVICE, RunSummary
+from analyzers.ranks import RankNumber
+from analyzers.reporting import Analyses
+from analyzers.run import UNPROFILED, Manifest, world_size
+from analyzers.settings import MEASURED_ON, Assumption
 from analyzers.units import percent
 
 # A replay that misses the run's own step by more than this misses others, too.
 OFF = 0.05
+# In so many of its steps others wait for a rank that is late.
+MOST_STEPS = 0.8
 
 
 class MeasuredFrom(StrEnum):
@@ -29,21 +33,15 @@ class MeasuredFrom(StrEnum):
     __str__ = str.__str__
 
 
-def typical_steps(run: RunSummary) -> frozenset[int]:
-    """Return the steps whose windows are typical on all devices."""
-    rows = Breakdown.joined([measured.windows for measured in run.measured])
-    unprofiled = run.manifest.controls.unprofiled if run.manifest is not None else None
-    typical = typical_windows(rows, unprofiled).windows
-    return frozenset(rows.step[typical].tolist()) - frozenset(rows.step[~typical].tolist())
-
-
-def measured_step(run: RunSummary, manifest: Manifest, span_ns: Float64) -> tuple[int, MeasuredFrom, float]:
+def measured_step(analyses: Analyses) -> tuple[int, MeasuredFrom, float]:
     """Return the step as measured, where it is from, and to what share of it it is known."""
-    unprofiled = manifest.controls.step_ns("unprofiled")
+    controls = analyses.controls
+    unprofiled = controls.step_ns(UNPROFILED)
     if unprofiled is None:
-        low, median_ns, high = (float(ns) for ns in np.percentile(span_ns, [25, 50, 75]))
-        return round(median_ns), MeasuredFrom.LIGHT if run.is_light else MeasuredFrom.FULL, (high - low) / median_ns
-    low, high = manifest.controls.interval_ns("unprofiled") or (unprofiled, unprofiled)
+        low, median_ns, high = (float(ns) for ns in np.percentile(analyses.typical_rows.span_ns, [25, 50, 75]))
+        source = MeasuredFrom.LIGHT if analyses.run.is_light else MeasuredFrom.FULL
+        return round(median_ns), source, (high - low) / median_ns
+    low, high = controls.interval_ns(UNPROFILED) or (unprofiled, unprofiled)
     return unprofiled, MeasuredFrom.UNPROFILED, (high - low) / 2 / unprofiled
 
 
@@ -65,27 +63,33 @@ def borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumpt
     return [Notice(Code.FIGURES_OF_ANOTHER_DEVICE, text.replace("are used", "is used") if count == 1 else text)]
 
 
-def run_doubts(run: RunSummary, manifest: Manifest) -> list[Notice]:
+def run_doubts(run: RunSummary, manifest: Manifest, *, answers_to_hosts: bool) -> list[Notice]:
     """Say why no prediction of this run can be trusted, if so."""
-    controls = manifest.controls
-    window = "light" if run.is_light else "full"
-    distortion = controls.distortion(window)
-    dtypes = {parameter.dtype for parameter in manifest.parameters}
     ranks, size = len(run.ranks), world_size(manifest, run.ranks)
-    stretched = f"under the profiler steps take {percent(distortion or 1.0)} of the time of unprofiled ones"
     cores = "on a CPU run communication takes cores away from compute, which is not modelled"
-    mixed = "parameters of several dtypes are cut into buckets as if they had one"
     notices = {
-        Notice(Code.CONTROLS_MISSING, "no step was timed without the profiler: predictions are for profiled steps"): (
-            controls.step_ns("unprofiled") is None
-        ),
-        Notice(Code.PROFILER_DISTORTS, stretched): (
-            distortion is not None and not 1 / HIGH_DISTORTION <= distortion <= HIGH_DISTORTION
+        Notice(Code.CONTROLS_MISSING, "CPUs set the pace, and no step was timed without the profiler"): (
+            answers_to_hosts and manifest.controls.step_ns(UNPROFILED) is None
         ),
         Notice(Code.RANKS_MISSING, f"{ranks} of {size} ranks are in the run"): ranks < size,
         Notice(Code.CORES_ARE_SHARED, cores): any(
-            CPU_DEVICE in (measured.schedules or {}) for measured in run.measured
+            (measured.windows.device == CPU_DEVICE).any() for measured in run.measured
         ),
-        Notice(Code.DTYPES_DIFFER, mixed): len(dtypes) > 1,
     }
     return [notice for notice, holds in notices.items() if holds]
+
+
+def awaited(exchanged: Exchange) -> frozenset[RankNumber]:
+    """Return the ranks for which the others wait longest in four of five steps, where they wait at all."""
+    table, instances, transfers = exchanged.matching.table, exchanged.matching.instances, exchanged.transfers
+    waits = np.flatnonzero((transfers.wait_ns > 0) & (transfers.waits_for >= 0))
+    if not len(waits):
+        return frozenset()
+    step = instances.step[instances.of_member[waits]]
+    rank = table.rank[instances.members[transfers.waits_for[waits]]]
+    numbers, of_step = np.unique(step, return_inverse=True)
+    ranks, of_rank = np.unique(rank, return_inverse=True)
+    waited = np.bincount(of_step * len(ranks) + of_rank, transfers.wait_ns[waits], len(numbers) * len(ranks))
+    longest: Int64 = waited.reshape(len(numbers), -1).argmax(axis=1)
+    share = np.bincount(longest, minlength=len(ranks)) / len(numbers)
+    return frozenset(RankNumber(int(each)) for each in ranks[share >= MOST_STEPS])

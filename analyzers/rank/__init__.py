@@ -3,9 +3,8 @@
 In order: the rooms `analyzers.rank.host` (what ran around a launch), `analyzers.rank.idle` (why devices were idle),
 `analyzers.rank.kernels` (what the compute is), `analyzers.rank.strategies` (what each parallelism's communication is
 for), `analyzers.rank.columns` (when devices were busy, and whose each row is) and `analyzers.rank.parallelism` (what a
-strategy did beyond its calls); then `ddp_reductions`, `device_work` (its waits, and how far its work has come),
-`sync_overhead` and `gradient_schedule`, what gradients cost, and `sharded_schedule`, what FSDP2 does.
-`dependencies` says what had to come before what.
+strategy did beyond its calls); then `ddp_reductions` and `sync_overhead`, what gradients cost.
+`dependencies` says what had to come before what, `taking` which gradients a step takes.
 `summary` puts them together; after it no file is read.
 
 Decisions: docs/dev/decisions/rank.md
@@ -37,12 +36,11 @@ from analyzers.rank.dependencies import (
     RankGraph,
     Section,
     Stretches,
+    TakenGradients,
 )
-from analyzers.rank.gradient_schedule import GradientSchedule, queued
 from analyzers.rank.host import LayerSource
 from analyzers.rank.idle import OTHERS, Cause, IdleTrack, Phase
 from analyzers.rank.parallelism import ActionKind, PipelineActions
-from analyzers.rank.sharded_schedule import Op, ShardedSchedule
 from analyzers.rank.strategies import FSDP, STRATEGIES, PackingPart, Purpose, role_of
 from analyzers.rank.summary import (
     DeviceTrack,
@@ -52,7 +50,6 @@ from analyzers.rank.summary import (
     ReadRanks,
     RunSummary,
     has_causes,
-    has_schedules,
     summarize,
     summarize_file,
     summary_of,

@@ -21,7 +21,6 @@ from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.rank.columns import (
-    CPU_DEVICE,
     Activity,
     Attribution,
     Breakdown,
@@ -41,12 +40,11 @@ from analyzers.rank.columns import (
 )
 from analyzers.rank.ddp_reductions import Gradients, Reductions, reductions
 from analyzers.rank.dependencies import RankGraph, rank_graph
-from analyzers.rank.gradient_schedule import GradientSchedule, Synchronized, schedule_of
 from analyzers.rank.idle import Cause, DeviceTime, Fetching, HostRows, Idle, IdleTrack, fetching, idle_of
 from analyzers.rank.kernels import CountedOperators, KernelTrack, Launched, Usage, kernel_track_of, usage_of
 from analyzers.rank.parallelism import PipelineActions, actions_of
-from analyzers.rank.sharded_schedule import ShardedSchedule, sharded_schedule_of
 from analyzers.rank.sync_overhead import Cost, cost
+from analyzers.rank.taking import with_taken
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import (
     NOBODY,
@@ -99,8 +97,8 @@ class Measured:
 
     Its windows, why its devices were idle in them, when its host fetched input, its communication, whose its compute is
     and what it is, its reductions of gradients, its copies, M - C by device, and its part in a pipeline, None for none;
-    where they were asked for, the gradient schedule, FSDP2's schedule and the track of each device, and of a full
-    window what had to come before what (None where no launch is recorded).
+    where they were asked for, the track of each device, and of a full window what had to come before what (None where
+    no launch is recorded).
     """
 
     earliest_ns: int
@@ -118,8 +116,6 @@ class Measured:
     copies: CopyColumns
     exposed: dict[int, Intervals]
     pipeline: PipelineActions | None = None
-    schedules: dict[int, GradientSchedule] | None = None
-    sharded: dict[int, ShardedSchedule] | None = None
     tracks: dict[int, DeviceTrack] | None = None
     graph: RankGraph | None = None
 
@@ -211,8 +207,7 @@ def summarize(
     executor: Executor | None = None,
     *,
     lanes: bool = False,
-    schedules: bool = True,
-    causes: bool = False,
+    causes: bool = True,
     steps: str | None = None,
     memory: int | None = None,
     numbers: Mapping[str, int] | None = None,
@@ -221,8 +216,8 @@ def summarize(
 ) -> RunSummary:
     """Summarize a run rank by rank, in this process or over any executor; each holds one rank's rows at a time.
 
-    With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `schedules`, which
-    `analyzers.whatif` alone needs, it is made sooner. With `causes` it has what charges and gains need. `steps` is the
+    With `lanes` it has what `analyzers.lanes` needs too, and grows with the traces. Without `causes`, which charges,
+    gains and `analyzers.whatif` need, it is made sooner. `steps` is the
     annotation whose repeats are the steps, instead of the profiler's. `memory` is what reading one rank may take, in
     bytes: by default half of the machine's, with an executor the share of one core in that. `numbers` are ranks by
     their files' names. `on_bytes` hears of each block of bytes where it is read: for other processes it is pickled, as
@@ -230,7 +225,7 @@ def summarize(
     """
     recording = find(path, steps, budget_of(memory) if executor is None else memory, numbers)
     mapped = executor.map if executor is not None else map
-    one = partial(reader or summarize_file, lanes=lanes, schedules=schedules, causes=causes, on_bytes=on_bytes)
+    one = partial(reader or summarize_file, lanes=lanes, causes=causes, on_bytes=on_bytes)
     run = gather(recording, mapped(catch_errors(one), recording.files))
     return RunSummary(recording.name, recording.manifest, run.ranks, run.warnings, recording.calibration, run.source)
 
@@ -249,7 +244,7 @@ def with_lanes(
     """
     mapped = executor.map if executor is not None else map
     summarized = reader or summarize_file
-    one = partial(summarized, lanes=True, schedules=has_schedules(run), causes=has_causes(run), on_bytes=on_bytes)
+    one = partial(summarized, lanes=True, causes=has_causes(run), on_bytes=on_bytes)
     results = list(mapped(catch_errors(one), files))
     read = [rank for result in results if not isinstance(result, AnalysisError) for rank in result]
     by_process = {(rank.path, rank.owner.pid): rank for rank in read}
@@ -260,19 +255,14 @@ def with_lanes(
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))
 
 
-def has_schedules(run: RunSummary) -> bool:
-    """Whether a run was read with what `analyzers.whatif` needs."""
-    return any(measured.schedules is not None for measured in run.measured)
-
-
 def has_causes(run: RunSummary) -> bool:
     """Return whether a run was read with what charges and gains need."""
     return any(measured.graph is not None for measured in run.in_full)
 
 
-def summary_of(run: Run, *, lanes: bool = False, schedules: bool = False, causes: bool = False) -> RunSummary:
+def summary_of(run: Run, *, lanes: bool = False, causes: bool = False) -> RunSummary:
     """Return the summary of a run that is in memory."""
-    ranks = tuple(summarize_rank(rank, lanes=lanes, schedules=schedules, causes=causes) for rank in run.ranks)
+    ranks = tuple(summarize_rank(rank, lanes=lanes, causes=causes) for rank in run.ranks)
     return RunSummary(run.name, run.manifest, ranks, run.warnings, run.calibration, run.rank_source)
 
 
@@ -280,27 +270,27 @@ def summarize_file(
     file: RankFile,
     *,
     lanes: bool = False,
-    schedules: bool = False,
     causes: bool = False,
     on_bytes: OnBytes | None = None,
     helpers: Helpers | None = None,
 ) -> tuple[RankSummary, ...]:
     """Read the ranks in a file and let go of their rows. Raises as `analyzers.load` does."""
     ranks = read_ranks(file, on_bytes, helpers)
-    return tuple(summarize_rank(rank, lanes=lanes, schedules=schedules, causes=causes) for rank in ranks)
+    return tuple(summarize_rank(rank, lanes=lanes, causes=causes) for rank in ranks)
 
 
-def summarize_rank(
-    trace: RankTrace, *, lanes: bool = False, schedules: bool = False, causes: bool = False
-) -> RankSummary:
+def summarize_rank(trace: RankTrace, *, lanes: bool = False, causes: bool = False) -> RankSummary:
     """Return what one rank alone can say."""
     attributed = attribute(trace)
     ran = HostRows(attributed.host, attributed.nodes, attributed.modules)
-    measured = partial(_measure, attributed=attributed, ran=ran, lanes=lanes, schedules=schedules)
+    measured = partial(_measure, attributed=attributed, ran=ran, lanes=lanes)
     timed = measured(trace)
     full = measured(trace.in_full()) if trace.is_light else None
     if causes:
+        of_full = full or timed
         graph = rank_graph(trace, attributed, ran)
+        if graph is not None:
+            graph = with_taken(graph, trace.events, of_full.communication, of_full.reductions, of_full.gradients)
         timed, full = (timed, replace(full, graph=graph)) if full is not None else (replace(timed, graph=graph), None)
     return RankSummary(
         rank=trace.rank,
@@ -319,7 +309,7 @@ def summarize_rank(
     )
 
 
-def _measure(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes: bool, schedules: bool) -> Measured:
+def _measure(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes: bool) -> Measured:
     devices = activities(trace)
     windows, comm = breakdown(trace), communicate(trace, devices, attributed)
     idle, idle_tracks = _explain_idle(trace, devices, ran, windows, lanes=lanes)
@@ -343,16 +333,6 @@ def _measure(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes:
         copies=_find_copies(trace.timed),
         exposed={activity.device: activity.comm - activity.compute for activity in devices},
         pipeline=actions_of(trace, devices, attributed, comm),
-        schedules=_build_schedules(trace, devices, attributed, windows, Synchronized(comm, reduced, gradients, costs))
-        if schedules
-        else None,
-        sharded={
-            activity.device: sharded_schedule_of(trace, activity, attributed, windows, comm)
-            for activity in devices
-            if activity.device != CPU_DEVICE
-        }
-        if schedules
-        else None,
         tracks={
             activity.device: _track(trace, activity, attributed, idle_tracks[activity.device], by_operator)
             for activity in devices
@@ -393,12 +373,6 @@ def _find_fetching(trace: RankTrace, windows: Breakdown, idle: Idle) -> Fetching
     end_ns = windows.start_ns + windows.span_ns
     input_ns = idle.by_cause[Cause.INPUT]
     return fetching(trace.events, windows.start_ns, end_ns, input_ns, is_light=trace.is_light)
-
-
-def _build_schedules(
-    trace: RankTrace, devices: Sequence[Activity], attributed: Attribution, windows: Breakdown, measured: Synchronized
-) -> dict[int, GradientSchedule]:
-    return {activity.device: schedule_of(trace, activity, attributed, windows, measured) for activity in devices}
 
 
 def _track(trace: RankTrace, activity: Activity, attributed: Attribution, idle: IdleTrack, ran: _Ran) -> DeviceTrack:

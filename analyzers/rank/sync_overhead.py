@@ -100,13 +100,6 @@ def cost(
     )
 
 
-def extrapolate(cost: Cost, one: slice) -> Int64:
-    """Return how much longer compute took beside communication, extrapolated from what could be compared."""
-    comparable = (cost.contention_ns[one] != NOT_KNOWN) & (cost.compared_ns[one] > 0)
-    whole = cost.contention_ns[one] * (cost.beside_ns[one] / np.maximum(cost.compared_ns[one], 1))
-    return np.where(comparable, np.rint(whole), NOT_KNOWN).astype(np.int64)
-
-
 _LENGTHS = (
     *("packing_alone_ns", "packing_copies_ns", "packing_idle_ns"),
     *("buffer_copies", "buffer_copies_ns", "gradient_copies", "gradient_copies_ns"),

@@ -8,6 +8,7 @@ from `evidence`) conclude; `document` has its types and JSON. `typical_steps` sa
 Decisions: docs/dev/decisions/reporting.md
 """
 
+from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import (
     CollectiveLane,

@@ -14,14 +14,24 @@ Decisions: docs/dev/decisions/causes.md
 from collections.abc import Iterator
 
 from analyzers.scenarios.accumulation import ACCUMULATION
-from analyzers.scenarios.buffers import BUFFERS
+from analyzers.scenarios.buffers import BUFFERS, without_buffers
 from analyzers.scenarios.copies import COPIES
-from analyzers.scenarios.gains import Gain, gains_of
-from analyzers.scenarios.host_time import ALLOCATOR, COLLECTIONS, GRAPH, HOST, INPUT
+from analyzers.scenarios.gains import Gain, gain_between, gains_of
+from analyzers.scenarios.host_time import ALLOCATOR, COLLECTIONS, GRAPH, HOST, INPUT, host_at
 from analyzers.scenarios.links import HIDDEN, HOOK, LINKS
 from analyzers.scenarios.optimizer import OPTIMIZER
-from analyzers.scenarios.ranks import STRAGGLER
-from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.scenarios.ranks import STRAGGLER, of_rank
+from analyzers.scenarios.removal import (
+    launched_in,
+    relieved,
+    running,
+    share_in,
+    strain,
+    transferring,
+    without_activities,
+    without_host_time,
+)
+from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject
 from analyzers.scenarios.shared_work import ALIKE, EXPERTS, STAGES
 from analyzers.scenarios.small import COALESCE, UNUSED
 from analyzers.scenarios.synchronizing import SYNCHRONIZE

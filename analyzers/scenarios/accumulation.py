@@ -36,7 +36,7 @@ def find(subject: Subject) -> Iterator[Scenario]:
     like = graph.like_instance[graph.instance[transfers]]
     before, after = np.unique(like[early[member]]), np.unique(like[~early[member]])
     if len(before) and np.isin(before, after).all():
-        yield Scenario("accumulation", "all but the last of accumulated batches", without_early)
+        yield Scenario("accumulation", "all but the last of accumulated batches", without_early, ACCUMULATION.cure)
 
 
 ACCUMULATION = Kind("accumulation", "no_sync() around all but the last batch", find)

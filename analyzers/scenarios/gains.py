@@ -42,11 +42,11 @@ def gains_of(subject: Subject, asked: Sequence[Scenario]) -> list[Gain]:
     for first in range(0, len(asked), AT_ONCE):
         some = asked[first : first + AT_ONCE]
         after = lags.step_lengths(*(scenario.change(lags) for scenario in some))
-        gains += [_gain(scenario, before, after[:, place]) for place, scenario in enumerate(some)]
+        gains += [gain_between(scenario, before, after[:, place]) for place, scenario in enumerate(some)]
     return sorted(gains, key=lambda gain: -gain.gain_ns)
 
 
-def _gain(scenario: Scenario, before_ns: Float64, after_ns: Float64) -> Gain:
+def gain_between(scenario: Scenario, before_ns: Float64, after_ns: Float64) -> Gain:
     """Return a gain from the lengths of steps (rows) in all variants (columns), without and with the scenario."""
     by_step = before_ns[:, 0] - after_ns[:, 0]
     by_variant = (before_ns - after_ns).mean(axis=0)

@@ -11,6 +11,7 @@ from analyzers.arrays import Float64
 from analyzers.causes import Charge, Lags
 from analyzers.rank import Cause
 from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.units import percent
 
 # What is tried of hosts at a share of their time.
 USUAL_SHARE = 0.5
@@ -41,34 +42,57 @@ def at_share(lags: Lags, share: float) -> Lags:
     return lags.at(hosts, np.maximum(lags.ns[hosts] - less_ns, 0))
 
 
-def _without(name: str, cure: str, at: str, cause: Cause, charge: Charge) -> Kind:
+def _without(name: str, cure: str, at: str, words: str, of: tuple[Cause, Charge]) -> Kind:
     """Return the kind that takes one state of hosts away, for runs that have it on their critical path."""
+    cause, charge = of
 
     def find(subject: Subject) -> Iterator[Scenario]:
         if subject.on_path((charge,)) > 0:
-            yield Scenario(name, at, partial(without_cause, cause=cause))
+            yield Scenario(name, at, partial(without_cause, cause=cause), words)
 
     return Kind(name, cure, find)
 
 
-INPUT = _without("input", "more workers for the DataLoader", "DataLoader", Cause.INPUT, Charge.INPUT)
-COLLECTIONS = _without("gc", "gc.disable() in the step, and gc.collect() rarely", "gc", Cause.GC, Charge.GC)
+INPUT = _without(
+    "input",
+    "more workers for the DataLoader",
+    "DataLoader",
+    "a DataLoader that is not waited for",
+    (Cause.INPUT, Charge.INPUT),
+)
+COLLECTIONS = _without(
+    "gc",
+    "gc.disable() in the step, and gc.collect() rarely",
+    "gc",
+    "no garbage collection in the step",
+    (Cause.GC, Charge.GC),
+)
 ALLOCATOR = _without(
     "allocator",
     "no torch.cuda.empty_cache() in the step, and expandable segments",
     "cudaMalloc and cudaFree",
-    Cause.ALLOCATOR,
-    Charge.ALLOCATOR,
+    "no allocating or freeing of device memory",
+    (Cause.ALLOCATOR, Charge.ALLOCATOR),
 )
 
 
+def host_at(share: float) -> Scenario:
+    """Return hosts at a share of their time; at none of it the step is as one CUDA graph."""
+    change = partial(at_share, share=share)
+    if not share:
+        return Scenario("graph", "the step", change, "the step as one CUDA graph", 0.0, of_degree=True)
+    return Scenario(
+        "host", "all hosts", change, f"CPUs that take {percent(share)} of their time", share, of_degree=True
+    )
+
+
 def _shares(subject: Subject) -> Iterator[Scenario]:
-    yield Scenario("host", "all hosts", partial(at_share, share=USUAL_SHARE), USUAL_SHARE, of_degree=True)
+    yield host_at(USUAL_SHARE)
 
 
 def _graphs(subject: Subject) -> Iterator[Scenario]:
     if not any(part.on_host for part in subject.lags.graph.parts):
-        yield Scenario("graph", "the step", partial(at_share, share=0.0), 0.0, of_degree=True)
+        yield host_at(0.0)
 
 
 HOST = Kind("host", "a faster CPU", _shares)

@@ -67,12 +67,13 @@ def _faster(subject: Subject) -> Iterator[Scenario]:
     rows, _ = subject.lags.transfers
     if len(rows):
         change = partial(of_fewer_bytes, rows=rows, part_ns=subject.lags.ns[rows, 0], share=1 / FASTER)
-        yield Scenario("links", "transfers at twice the bandwidth", change, FASTER, of_degree=True)
+        words = "links of twice the bandwidth"
+        yield Scenario("links", "all transfers", change, words, FASTER, of_degree=True)
 
 
 def _hidden(subject: Subject) -> Iterator[Scenario]:
     if len(subject.lags.transfers[0]):
-        yield Scenario("hidden", "transfers behind compute", hidden, of_degree=True)
+        yield Scenario("hidden", "all transfers", hidden, "transfers behind compute", of_degree=True)
 
 
 def _hook(subject: Subject) -> Iterator[Scenario]:
@@ -85,7 +86,7 @@ def _hook(subject: Subject) -> Iterator[Scenario]:
     chosen = reduces[instance] & is_fp32
     if chosen.any():
         change = partial(of_fewer_bytes, rows=rows[chosen], part_ns=part_ns[chosen], share=0.5)
-        yield Scenario("hook", "FP32 gradients in bf16", change, "bf16", of_degree=True)
+        yield Scenario("hook", "FP32 gradients", change, HOOK.cure, "bf16", of_degree=True)
 
 
 LINKS = Kind("links", "faster links", _faster)

@@ -39,7 +39,8 @@ def of_few_launches(lags: Lags) -> Lags:
 def find(subject: Subject) -> Iterator[Scenario]:
     """Yield the scenario where the optimizer makes many launches."""
     if launches_per_step(subject.lags) >= MANY:
-        yield Scenario("optimizer", "Optimizer.step", of_few_launches)
+        words = "an optimizer of a few launches (fused=True, or foreach=True)"
+        yield Scenario("optimizer", "Optimizer.step", of_few_launches, words)
 
 
 OPTIMIZER = Kind("optimizer", "fused=True, or foreach=True", find)

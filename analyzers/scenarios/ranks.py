@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from analyzers.causes import Charge, Lags
+from analyzers.ranks import RankNumber
 from analyzers.scenarios.host_time import input_ns
 from analyzers.scenarios.removal import relieved, waiting_for
 from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject
@@ -24,11 +25,27 @@ def find(subject: Subject) -> Iterator[Scenario]:
     for place, rank in enumerate(lags.graph.ranks):
         for what, (change, causes) in RANKS.items() if lags.like_ranks(place) else ():
             if subject.on_path(causes, (place,)) >= LEAST_SHARE:
-                yield Scenario(NAME, f"rank {rank}: {what}", partial(_relieved, change=change, place=place), what)
+                yield _of_rank(rank, place, what, change)
     for stage, places in stages.items() if len(stages) > 1 else ():
         if subject.on_path(COMPUTES, tuple(places)) >= LEAST_SHARE:
             change = partial(stage_as_others, stages=stages, stage=stage)
-            yield Scenario(NAME, f"stage {stage}: compute", change, "compute")
+            words = f"the compute of stage {stage} as the others'"
+            yield Scenario(NAME, f"stage {stage}: compute", change, words, "compute")
+
+
+def of_rank(subject: Subject, rank: RankNumber) -> list[Scenario]:
+    """Return a rank as the others in all, and in each of what it has; none where it has not its like."""
+    lags = subject.lags
+    place = lags.graph.ranks.index(rank)
+    if not lags.like_ranks(place):
+        return []
+    parts = {what: change for what, (change, _) in RANKS.items()}
+    return [_of_rank(rank, place, what, change) for what, change in {"all": as_others, **parts}.items()]
+
+
+def _of_rank(rank: RankNumber, place: int, what: str, change: Callable[..., Lags]) -> Scenario:
+    words = f"rank {rank} as the others" if what == "all" else f"the {what} of rank {rank} as the others'"
+    return Scenario(NAME, f"rank {rank}: {what}", partial(_relieved, change=change, place=place), words, what)
 
 
 def _relieved(lags: Lags, change: Callable[..., Lags], place: int) -> Lags:
@@ -72,6 +89,11 @@ def input_as_others(lags: Lags, place: int) -> Lags:
     share = np.minimum(np.divide(others, sums[place], out=np.ones(len(others)), where=sums[place] > 0), 1)
     own = np.flatnonzero((rank == place) & (inputs[:, 0] > 0))
     return lags.at(own, lags.ns[own] - inputs[own] * (1 - share))
+
+
+def as_others(lags: Lags, place: int) -> Lags:
+    """Return the lags with a rank's input, host and kernels as the others'."""
+    return compute_as_others(host_as_others(input_as_others(lags, place), place), place)
 
 
 COMPUTES = (Charge.COMPUTE, Charge.PACKING, Charge.UNKNOWN)

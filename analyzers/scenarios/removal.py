@@ -94,6 +94,34 @@ def running(facts: Facts, chosen: Mask) -> Beside:
 
 def waiting_for(facts: Facts, place: int) -> Beside:
     """Return when collectives of other ranks wait for a rank that comes last."""
+    met = _met(facts)
+    awaited = np.zeros(len(facts.graph.meetings), dtype=bool)
+    came_last = (met.start_ns == met.end_ns) & (facts.rank_of_activity[met.activity] == place)
+    awaited[met.meeting[came_last]] = True
+    waits = awaited[met.meeting] & (met.start_ns < met.end_ns)
+    return Beside(met.activity[waits], met.start_ns[waits], met.end_ns[waits])
+
+
+def transferring(facts: Facts, chosen: Mask) -> Beside:
+    """Return when some activities transfer: from when the last member of each has come."""
+    ran = running(facts, chosen)
+    met = _met(facts)
+    begin_ns = np.full(len(chosen), np.iinfo(np.int64).min)
+    begin_ns[met.activity] = met.end_ns
+    return Beside(ran.activity, np.clip(begin_ns[ran.activity], ran.start_ns, ran.end_ns), ran.end_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class _Met:
+    """Members of collectives on their ranks' clocks: from when each has come until all have."""
+
+    activity: Int64
+    meeting: Int64
+    start_ns: Int64
+    end_ns: Int64
+
+
+def _met(facts: Facts) -> _Met:
     graph = facts.graph
     arrive = np.flatnonzero(graph.edges.kind == EdgeKind.ARRIVE)
     member = facts.activity_of_point[graph.edges.source[arrive]]
@@ -104,13 +132,10 @@ def waiting_for(facts: Facts, place: int) -> Beside:
             for part, first in zip(graph.parts, graph.first_point.tolist(), strict=False)
         ]
     )[facts.rank_of_activity[member]]
-    start_ns = _starts(facts)[member] - shift_ns
+    start_ns = _starts(facts)[member]
     met_ns = np.full(len(graph.meetings), np.iinfo(np.int64).min)
-    np.maximum.at(met_ns, meeting, start_ns)
-    awaited = np.zeros(len(graph.meetings), dtype=bool)
-    awaited[meeting[(start_ns == met_ns[meeting]) & (facts.rank_of_activity[member] == place)]] = True
-    waits = awaited[meeting] & (start_ns < met_ns[meeting])
-    return Beside(member[waits], (start_ns + shift_ns)[waits], (met_ns[meeting] + shift_ns)[waits])
+    np.maximum.at(met_ns, meeting, start_ns - shift_ns)
+    return _Met(member, meeting, start_ns, met_ns[meeting] + shift_ns)
 
 
 # Each scenario of a run asks for it.

@@ -21,12 +21,13 @@ Value = float | str | None
 class Scenario:
     """A change of a run: its kind, the place it is at, what it makes of the lags, and the value that is tried.
 
-    `of_degree`: how much of it there would be is asked for, not found.
+    `words` say what there would be, behind "with". `of_degree`: how much of it is asked for, not found.
     """
 
     kind: str
     at: str
     change: Callable[[Lags], Lags]
+    words: str
     value: Value = None
     of_degree: bool = False
 
@@ -75,10 +76,10 @@ class Kind:
 
 
 def everywhere(
-    name: str, cure: str, at: str, change: Callable[[Lags], Lags], applies: Callable[[Subject], bool]
+    name: str, cure: str, at: str, change: Callable[[Lags], Lags], applies: Callable[[Subject], bool], words: str = ""
 ) -> Kind:
-    """Return a kind of which a run has one scenario, where it applies."""
-    return Kind(name, cure, partial(_one, Scenario(name, at, change), applies))
+    """Return a kind of which a run has one scenario, where it applies; without `words` its cure says what there is."""
+    return Kind(name, cure, partial(_one, Scenario(name, at, change, words or cure), applies))
 
 
 def _one(scenario: Scenario, applies: Callable[[Subject], bool], subject: Subject) -> Iterator[Scenario]:

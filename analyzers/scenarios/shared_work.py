@@ -62,19 +62,19 @@ def _transfers_at_median(lags: Lags) -> Lags:
 
 def _alike(subject: Subject) -> Iterator[Scenario]:
     if len(subject.lags.graph.ranks) > 1:
-        yield Scenario("alike", "all ranks", all_alike)
+        yield Scenario("alike", "all ranks", all_alike, "work shared out evenly among ranks and steps")
 
 
 def _experts(subject: Subject) -> Iterator[Scenario]:
     kinds = subject.exchanged.matching.instances.kind
     if np.isin(kinds, UNEVEN).any() and len(subject.lags.graph.ranks) > 1:
-        yield Scenario("experts", "tokens of experts", experts_alike)
+        yield Scenario("experts", "tokens of experts", experts_alike, EXPERTS.cure)
 
 
 def _stages(subject: Subject) -> Iterator[Scenario]:
     stages = subject.model.stages
     if len(stages) > 1:
-        yield Scenario("stages", "layers of stages", partial(stages_even, stages=stages))
+        yield Scenario("stages", "layers of stages", partial(stages_even, stages=stages), STAGES.cure)
 
 
 ALIKE = Kind("alike", "work shared out evenly", _alike)

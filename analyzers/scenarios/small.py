@@ -76,7 +76,7 @@ def find_small(subject: Subject) -> Iterator[Scenario]:
             first_call=np.array(first_call),
             last_call=np.array(last_call),
         )
-        yield Scenario("coalesce", "small all-reduces", change)
+        yield Scenario("coalesce", "small all-reduces", change, "small all-reduces as one")
 
 
 def _without_search(lags: Lags, gone: Int64) -> Lags:
@@ -92,7 +92,7 @@ def find_search(subject: Subject) -> Iterator[Scenario]:
     instance = subject.lags.graph.instance[subject.lags.transfers[0]]
     integers = np.array([dtype.removeprefix("torch.") in INTEGERS for dtype in subject.dtypes(instance)], dtype=bool)
     activity, _ = _members(subject, integers)
-    yield Scenario("unused", "DistributedDataParallel", partial(_without_search, gone=activity))
+    yield Scenario("unused", "DistributedDataParallel", partial(_without_search, gone=activity), UNUSED.cure)
 
 
 COALESCE = Kind("coalesce", "one all-reduce of what is many: torch.distributed.all_reduce_coalesced", find_small)

@@ -31,4 +31,5 @@ SYNCHRONIZE = everywhere(
     "synchronizing calls",
     without_synchronizing,
     lambda subject: bool((subject.lags.graph.edges.kind == EdgeKind.BLOCK).any()),
+    "no calls that wait for the device",
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
 from analyzers.prediction.scenarios import USUAL_MB, from_json
+
 from tests.support.commands import fails
 from tests.support.samples import SAMPLES
 from tracer.cli import main

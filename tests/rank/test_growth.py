@@ -33,9 +33,9 @@ def written(document: dict, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_reports_and_schedules_grow_with_steps(recorded, tmp_path):
+def test_reports_and_graphs_grow_with_steps(recorded, tmp_path):
     def told(folder: Path) -> None:
-        to_json(report(summarize(folder, schedules=True)))
+        to_json(report(summarize(folder, causes=True)))
 
     told(written(*repeated([recorded], 1), tmp_path / "first"))  # what is made once, such as tables of patterns
     runs = [written(*repeated([recorded], times), tmp_path / str(times)) for times in (4, 16)]

@@ -28,7 +28,7 @@ from tracer.errors import TracerError
 from tracer.reading import Readers, processes, read_lanes, read_run
 from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
-from tracer.reading.cache.packing import CAUSES, LANES, PARTS, SCHEDULES
+from tracer.reading.cache.packing import CAUSES, LANES, PARTS
 from tracer.reading.cache.store import Cache
 from tracer.results import run_report
 from tracer.second_reading import read_twice
@@ -68,14 +68,14 @@ def test_a_part_that_is_missing_is_read_and_the_others_stay(cache, run, reads, c
     by = Readers(cache=cache)
     for wanted, is_read in (
         ({}, True),
-        ({"schedules": True}, True),
+        ({"causes": True}, True),
         ({"lanes": True}, True),
-        ({"lanes": True, "schedules": True}, False),
+        ({"lanes": True, "causes": True}, False),
         ({}, False),
     ):
         summary = read_run(run, **wanted, by=by)
         assert bool(reads) is is_read
-        assert not list(differences(summarize(run, **{"schedules": False} | wanted).ranks, summary.ranks))
+        assert not list(differences(summarize(run, **{"causes": False} | wanted).ranks, summary.ranks))
         reads.clear()
     assert len(entries(cache)) == RUN.ranks
 
@@ -231,7 +231,7 @@ def test_less_memory_than_reading_needs_is_no_hit(cache, name):
     for file in find(path, memory=10**10).files:
         kept = Cache(cache)
         cache.mkdir(exist_ok=True)
-        summaries = kept.reading()(file, lanes=False, schedules=False, causes=False)
+        summaries = kept.reading()(file, lanes=False, causes=False)
         enough, less = (replace(file, memory=summaries[0].peak_bytes - count) for count in (0, 1))
         assert not list(differences(summaries, summarize_file(enough)))
         assert not list(differences(summaries, kept.look_up(enough, ())))
@@ -305,9 +305,9 @@ def test_an_entry_that_is_damaged_anywhere_is_read_past_and_rewritten(cache, run
 
 def test_entries_broken_anyhow_are_whole_or_nothing(cache, run):
     kept = Cache(cache)
-    read_run(run, lanes=True, schedules=True, by=Readers(cache=cache))
+    read_run(run, lanes=True, causes=True, by=Readers(cache=cache))
     files = find(run, memory=10**10).files
-    (expected,) = summarize_file(files[0], lanes=True, schedules=True)
+    (expected,) = summarize_file(files[0], lanes=True, causes=True)
     entry = kept._entry(identity.key_of(files[0]))
     others = [each for each in entries(cache) if each != entry]
     whole = entry.read_bytes()
@@ -328,7 +328,7 @@ def test_entries_broken_anyhow_are_whole_or_nothing(cache, run):
         else:
             data = bytearray(others[0].read_bytes())
         entry.write_bytes(data)
-        asked = chance.choice([(), (LANES,), (SCHEDULES,), PARTS])
+        asked = chance.choice([(), (LANES,), (CAUSES,), PARTS])
         found = kept.look_up(files[0], asked)
         if found is not None:
             assert not list(differences(replace(expected, timed=found[0].timed), found[0]))
@@ -356,7 +356,7 @@ def test_threads_that_keep_look_up_and_clean_see_whole_entries_or_none(cache, ru
     kept = Cache(cache)
     cache.mkdir()
     file = find(run, memory=10**10).files[0]
-    summary = kept.reading()(file, lanes=True, schedules=False, causes=False)
+    summary = kept.reading()(file, lanes=True, causes=False)
     wrong, hits = [], []
 
     def keeps():

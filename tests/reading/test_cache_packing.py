@@ -13,7 +13,7 @@ from tests.support.generator import Run, write_run
 from tests.support.samples import REPORTED, summarized
 from tests.support.tiers import thirds
 from tracer.reading.cache import packing
-from tracer.reading.cache.packing import BASE, LANES, PARTS, SCHEDULES, NotPacked, pack, unpack
+from tracer.reading.cache.packing import BASE, CAUSES, LANES, PARTS, NotPacked, pack, unpack
 
 SAMPLES = Path(__file__).resolve().parents[2] / "traces"
 
@@ -30,10 +30,10 @@ def test_a_summary_comes_back_exactly(path):
 
 @pytest.mark.parametrize("name", thirds(["resnet18-ddp2", "resnet18-fsdp4"]))
 def test_parts_that_are_not_asked_for_are_none(name):
-    (rank, *_) = summarize(SAMPLES / name, lanes=True, schedules=True).ranks
+    (rank, *_) = summarize(SAMPLES / name, lanes=True, causes=True).ranks
     sections = joined(pack((rank,), PARTS))
-    for asked in ((), (LANES,), (SCHEDULES,), PARTS):
-        expected = summarize(SAMPLES / name, lanes=LANES in asked, schedules=SCHEDULES in asked).ranks[0]
+    for asked in ((), (LANES,), (CAUSES,), PARTS):
+        expected = summarize(SAMPLES / name, lanes=LANES in asked, causes=CAUSES in asked).ranks[0]
         back = unpack({part: sections[part] for part in (BASE, *asked)}, rank.path)
         assert not list(differences((expected,), back))
 
@@ -41,12 +41,12 @@ def test_parts_that_are_not_asked_for_are_none(name):
 @pytest.fixture(scope="module")
 def rank(tmp_path_factory):
     run = Run(ranks=2, steps=2, compute="aabb..", comm="..ccc.", copy="z.....")
-    return summarize(write_run(tmp_path_factory.mktemp("packed") / "run", run), lanes=True, schedules=True).ranks[0]
+    return summarize(write_run(tmp_path_factory.mktemp("packed") / "run", run), lanes=True, causes=True).ranks[0]
 
 
 def test_arrays_that_fields_share_are_packed_once(rank):
     windows = rank.timed.windows
-    rank = replace(rank, timed=replace(rank.timed, schedules=None, sharded=None, tracks=None))
+    rank = replace(rank, timed=replace(rank.timed, graph=None, tracks=None))
     shared = replace(rank, timed=replace(rank.timed, windows=replace(windows, comm_ns=windows.span_ns)))
     once, twice = (joined(pack((each,), ())) for each in (shared, rank))
     assert len(twice[BASE]) - len(once[BASE]) >= windows.span_ns.nbytes

@@ -60,7 +60,7 @@ def test_a_process_that_may_have_none_reads_alone(ranks, monkeypatch, tmp_path):
     process = context.Process(target=reported_beneath, args=(there, run), daemon=True)
     process.start()
     there.close()
-    assert here.recv() == to_json(report(summarize(run, schedules=False)))
+    assert here.recv() == to_json(report(summarize(run, causes=False)))
     process.join()
 
 
@@ -74,7 +74,7 @@ def test_helpers_say_what_one_process_says(large, monkeypatch):
         return workers.silent(done, total)
 
     told = to_json(report(workers.read_run(large, by=Readers(workers=3, progress=progress))))
-    assert told == to_json(report(summarize(large, schedules=False)))
+    assert told == to_json(report(summarize(large, causes=False)))
     ((done, total),) = bytes_read
     assert done() == total == size(large / "rank0.json")
 

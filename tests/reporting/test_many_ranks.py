@@ -149,7 +149,7 @@ def test_a_rank_that_cannot_be_read_again_to_be_drawn_is_said(run, tmp_path):
     summary, lost = summarize(run), dataclasses.replace(find(run).files[3], path=tmp_path / "rank3.json")
     again = with_lanes(summary, [lost])
     assert again.ranks == summary.ranks
-    assert all(measured.schedules for measured in with_lanes(summary, find(run).files[:1]).measured)
+    assert all(measured.graph for measured in with_lanes(summary, find(run).files[:1]).measured)
     assert [
         warning for warning in again.warnings if warning.code == Code.RANK_NOT_DRAWN and "rank3.json" in str(warning)
     ]

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from analyzers.comparison.runs import compare
-from analyzers.prediction.predict import whatif
-from analyzers.prediction.scenarios import Options
+from analyzers.prediction import Options, whatif
 from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import TIMES, lanes
@@ -113,7 +112,7 @@ def test_lanes_are_of_the_rank_that_they_name(run, left, summary_left, report_le
 @pytest.mark.parametrize("left", LEFT)
 def test_predictions_and_comparisons_do_without_rank_0(left, summary_left, report_left):
     found = whatif(summary_left(DDP, left), Options())
-    assert found.recommended.predicted_step_ns > 0
+    assert found.baseline.predicted_step_ns > 0
     assert compare(report_left(DDP, left), reported(DDP))
 
 

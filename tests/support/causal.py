@@ -14,25 +14,19 @@ from analyzers.arrays import Float64, Int64
 from analyzers.causes.model import Model
 from analyzers.causes.pace import Course, CourseEdges
 from analyzers.rank.dependencies import Edges, Points
-from analyzers.rank.summary import RunSummary, summary_of
+from analyzers.rank.summary import summary_of
 from analyzers.reporting.analyses import Analyses
 from analyzers.scenarios import Gain, Subject, gains_of, scenarios
-from tests.support import once, samples
+from tests.support import samples
 
 # The replay's own error, where nothing better is known: a twentieth of the step with a change.
 OWN_ERROR = 0.05
 
 
 @cache
-def summarized(path: Path) -> RunSummary:
-    """The summary of a run with what its causal model needs, made once by one of all processes."""
-    return once.pickled(f"causes of {path}", lambda: summary_of(samples.load(path), causes=True))
-
-
-@cache
 def analyzed(path: Path) -> Analyses:
     """The analyses of a run, of which its causal model is one."""
-    return Analyses(summarized(path), None)
+    return Analyses(samples.explained(path), None)
 
 
 def model_of(path: Path) -> Model:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analyzers.rank.summary import RunSummary
-from tests.support.samples import SAMPLES, summary_of
+from tests.support.samples import SAMPLES, explained, summary_of
 from tracer.cli import main
 from tracer.reading import read_run
 
@@ -16,14 +16,16 @@ from tracer.reading import read_run
 def remember_samples(monkeypatch: pytest.MonkeyPatch, charges: bool = False) -> None:
     """Have commands take summaries of samples from those that this process has made; other runs are read.
 
-    With `charges` those that need what charges need read it, too; else they go without.
+    With `charges` those that need what charges need have it, too; else they go without.
     """
 
     def remembered(path: Any, **how: Any) -> RunSummary:
         (one, *others) = [Path(each).resolve() for each in (path if isinstance(path, list) else [path])]
-        is_bare = not (charges and how.get("causes"))
-        known = is_bare and not others and one.parent == SAMPLES and one.is_dir() and how.get("steps") is None
-        return summary_of(one) if known else read_run(path, **how)
+        explains = charges and how.get("causes")
+        known = not others and one.parent == SAMPLES and one.is_dir() and how.get("steps") is None
+        if not known or (explains and how.get("lanes")):
+            return read_run(path, **how)
+        return explained(one) if explains else summary_of(one)
 
     monkeypatch.setattr("tracer.reading.read_run", remembered)
 

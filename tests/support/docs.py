@@ -28,7 +28,7 @@ import msgspec
 from analyzers.comparison.document import Comparison, SweepComparison
 from analyzers.comparison.scaling_document import Scaling
 from analyzers.notices import Code
-from analyzers.prediction.scenarios import Prospect
+from analyzers.prediction import WhatIf
 from analyzers.reporting.document import Digest, Report
 from analyzers.run.calibration import Calibration
 from analyzers.run.manifest import Manifest
@@ -52,7 +52,7 @@ HELP_ENDS = "<!-- to here -->"
 HELP_WIDTH = 100
 FORMATS = DOCS / "formats.md"
 # What FORMATS describes, each with all that it holds.
-DOCUMENTS = (Manifest, Report, Digest, Prospect, Comparison, SweepComparison, Sweep, Scaling, Calibration)
+DOCUMENTS = (Manifest, Report, Digest, WhatIf, Comparison, SweepComparison, Sweep, Scaling, Calibration)
 # Pictures of samples' pages: the run, and what of its page is seen, the first screen where that is nothing.
 PAGE_PICTURES = {"page": ("resnet18-ddp2-sick", ""), "page-timeline": ("resnet50-ddp4-bf16", "#timeline")}
 

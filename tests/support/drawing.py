@@ -118,7 +118,7 @@ def meet(
         begin = since[rank] if since else 0
         more = {"rank": rank, "device": rank, "since": begin, "header": header, "launch": shown, "step": step}
         traces.append(draw(**more, calls=calls or known, **drawn))
-    return summary_of(Run("drawn", None, tuple(traces)), lanes=True, schedules=True)
+    return summary_of(Run("drawn", None, tuple(traces)), lanes=True, causes=True)
 
 
 def row(category: Category, kind: Kind, name: str, start: int, length: int, **more: int) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def fuzz_cache(documents: Sequence[bytes], count: int, seed: int, folder: Path) 
 
 def _judged(kept: Cache, file: RankFile, chance: random.Random) -> str:
     try:
-        summary = kept.reading()(file, lanes=True, schedules=True, causes=True)
+        summary = kept.reading()(file, lanes=True, causes=True)
     except AnalysisError:
         return "refused" if kept.look_up(file, ()) is None else "wrong: refused, but kept"
     found = kept.look_up(file, PARTS)

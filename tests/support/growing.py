@@ -104,7 +104,7 @@ def phases(folder: Path) -> Iterator[Phase]:
     yield "read", lambda: load(folder)
     run = load(folder)
     yield "summarize", lambda: summary_of(run)
-    yield "schedules", lambda: summary_of(run, schedules=True, lanes=True)
+    yield "graph", lambda: summary_of(run, lanes=True, causes=True)
     summary = summary_of(run)
     yield "match", lambda: exchange(summary)
     yield "report", lambda: report(summary)

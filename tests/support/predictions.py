@@ -10,37 +10,31 @@ import json
 from pathlib import Path
 
 from analyzers.errors import AnalysisError
-from analyzers.prediction import Options, Scenario, whatif
-from analyzers.prediction.scenarios import USUAL_MB
+from analyzers.prediction import Prediction, whatif
 from tests.support.golden import identity
-from tests.support.samples import RUNS, summary_of
+from tests.support.samples import RUNS, explained
 
 PREDICTIONS = Path(__file__).with_name("predictions.json")
 # What moved by more than this share of the run's own step.
 MOVED = 0.01
-# What is asked of each run: all caps on its own GPUs and on four times as many, and all else that it can be asked.
 OWN = "own"
 
 
 def predictions(path: Path) -> dict[str, int]:
     """Steps as predicted, ns, by what is changed; none of a run that is refused."""
     try:
-        summary = summary_of(path)
-        found = whatif(summary, Options(bucket_mb=USUAL_MB, straggler="all", host_times=(0.5, 0), accumulations=(2,)))
+        found = whatif(explained(path))
     except AnalysisError:
         return {}
     own = {OWN: found.baseline.measured_step_ns, f"{OWN}, predicted": found.baseline.predicted_step_ns}
     return own | {_name(scenario): scenario.predicted_step_ns for scenario in found.scenarios}
 
 
-def _name(scenario: Scenario) -> str:
-    parts = [str(scenario.kind)]
-    if scenario.is_of_settings and scenario.sharding is None:
-        parts.append("default" if scenario.bucket_mb is None else f"{scenario.bucket_mb:g} MB")
-    if scenario.sharding is not None:
-        parts.append(scenario.sharding.words)
-    values = (scenario.rank, scenario.cause, scenario.host_time, scenario.grad_accumulation)
-    return ", ".join([*parts, *(str(value) for value in values if value is not None)])
+def _name(scenario: Prediction) -> str:
+    words = scenario.words
+    if scenario.kind == "caps":
+        words = "default" if scenario.bucket_mb is None else f"{scenario.bucket_mb:g} MB"
+    return f"{scenario.kind}: {words}"
 
 
 def known() -> dict[str, dict[str, int]]:

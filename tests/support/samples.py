@@ -94,7 +94,7 @@ def load(path: Path) -> Run:
 @cache
 def summary_of(path: Path) -> RunSummary:
     """The summary of a run, with its lanes, made once by one of all processes; raises what refuses it."""
-    return once.pickled(f"summary of {path}", lambda: summarize(path, lanes=True))
+    return once.pickled(f"summary of {path}", lambda: summarize(path, lanes=True, causes=False))
 
 
 def summarized(path: Path) -> RunSummary:
@@ -111,6 +111,12 @@ def reported(path: Path) -> Report:
     """The report of a run, made likewise."""
     summary = summarized(path)
     return once.pickled(f"report of {path}", lambda: report(summary))
+
+
+@cache
+def explained(path: Path) -> RunSummary:
+    """The summary of a run with what charges, gains and predictions need, made likewise."""
+    return once.pickled(f"causes of {path}", lambda: summarize(path))
 
 
 @cache

@@ -104,7 +104,7 @@ def test_each_process_group_has_a_lane_by_its_name(opened):
 
 @pytest.mark.slow
 def test_the_critical_path_has_a_lane_over_all_ranks(opened):
-    run = summarize(RUN, lanes=True, schedules=True, causes=True)
+    run = summarize(RUN, lanes=True, causes=True)
     of_run = report(run)
     found = path_lanes(run, of_run)[STEP]
     tab = opened(report_html(of_run, lanes(run, of_run), paths={STEP: path_lanes(run, of_run)[STEP]}))

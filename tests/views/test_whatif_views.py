@@ -4,9 +4,6 @@ import re
 from functools import cache
 
 import pytest
-
-from analyzers.lazy_fields import replaced as replace
-from analyzers.prediction import Options, Sharding, WhatIf, whatif
 from analyzers.prediction.link_model import Affine, Hosts, LinkModel
 from analyzers.prediction.scenarios import (
     USUAL_MB,
@@ -19,6 +16,9 @@ from analyzers.prediction.scenarios import (
     to_json,
     usual,
 )
+
+from analyzers.lazy_fields import replaced as replace
+from analyzers.prediction import Options, Sharding, WhatIf, whatif
 from analyzers.statistics import LEAST_SHARE
 from tests.support.pages import Page
 from tests.support.pictures import HEADS, assert_readable

@@ -28,14 +28,13 @@ from tracer.commands.options import (
     refuse_all_existing,
     write_page,
 )
-from tracer.errors import TracerError, UsageError
+from tracer.errors import UsageError
 from tracer.views import csv_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from analyzers.prediction import LinkModel, Options, Sharding, WhatIf
+    from analyzers.prediction import Options, WhatIf
     from analyzers.rank import RunSummary
+    from analyzers.settings import LinkModel
 
 ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
 AS_GIVEN = "as given"
@@ -45,22 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer whatif`."""
     add_run_argument(parser)
     add_steps_argument(parser)
-    what = parser.add_argument_group("what is predicted: every cap on every number of GPUs")
-    what.add_argument("--bucket-mb", type=caps, metavar="MB,...", help="default: default,1,2,5,10,25,50,100")
-    what.add_argument("--gpus", type=counts, default=(), metavar="N,...", help="default: as many as the run had")
+    what = parser.add_argument_group("what is predicted (default: all that the run can have)")
     what.add_argument(
-        "--straggler",
-        type=straggler,
-        metavar="RANK",
-        help="predict a rank that is no later than the others; all: every rank as the median (default: the one that "
-        "stands out, where nothing else is asked for)",
+        "--bucket-mb", type=caps, default=(), metavar="MB,...", help="bucket caps (default: default,1,2,5,10,25,50,100)"
     )
+    what.add_argument("--gpus", type=counts, default=(), metavar="N,...", help="numbers of GPUs (default: the run's)")
+    what.add_argument("--only", type=words, default=(), metavar="KIND,...", help="predict these kinds of changes alone")
+    what.add_argument("--straggler", type=rank, metavar="RANK", help="predict a rank that is as the others")
     what.add_argument(
         "--host-time",
         type=shares,
         metavar="SHARE,...",
-        help="predict CPUs that take this share of their time; 0: one CUDA graph (default: 0.5,0 where they are the "
-        "limit and nothing else is asked for)",
+        default=(),
+        help="predict CPUs that take this share of their time; 0: one CUDA graph of the step",
     )
     what.add_argument(
         "--grad-accumulation",
@@ -76,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--grad-dtype", choices=ITEMSIZE, help="data type in which gradients travel (default: as recorded)"
     )
-    _add_sharding(parser.add_argument_group("FSDP2 (default: what people try, each for itself)"))
+    _add_sharding(parser.add_argument_group("FSDP2, all at once (default: what people try, each for itself)"))
     _add_links(parser.add_argument_group("links (default: the run's own links.json, or else its own transfers)"))
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="the predictions as JSON")
@@ -90,9 +86,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_sharding(sharding: argparse._ArgumentGroup) -> None:
     sharding.add_argument(
-        "--prefetch",
-        choices=("none", "forward", "backward", "both"),
-        help="predict all-gathers that are asked for one module ahead in this pass (FSDP2's default: backward)",
+        "--no-prefetch",
+        action="store_true",
+        help="predict all-gathers of the backward that are asked for in their turn",
     )
     sharding.add_argument(
         "--no-reshard-after-forward", action="store_true", help="predict modules that stay gathered for their backward"
@@ -131,14 +127,12 @@ def run(options: argparse.Namespace) -> int:
     refuse_all_existing(written, options.force)
     calibration = links_of(options)
     summary, of_run, drawn = (
-        (read(options, schedules=True), None, ())
+        (read(options, causes=True), None, ())
         if options.html is None
-        else read_drawn(options, calibration, schedules=True)
+        else read_drawn(options, calibration, causes=True)
     )
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     prediction = whatif(summary, _options(options), links)
-    if options.bucket_mb is not None and prediction.is_of_fsdp:
-        raise TracerError(f"--bucket-mb: {prediction.run} is of FSDP, which has no buckets; leave it out")
     _write(options, prediction)
     if of_run is not None:
         document = report_html(of_run, drawn, calibration or summary.calibration, prediction)
@@ -185,47 +179,32 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _options(options: argparse.Namespace) -> Options:
-    from analyzers.prediction import LATE, USUAL_MB, Hosts, Options
+    from analyzers.prediction import Options
+    from analyzers.settings import Hosts
 
-    # Who asks for one thing is told of that alone.
-    shardings = _shardings(options)
-    asked = (options.bucket_mb, options.gpus, options.straggler, options.host_time, options.grad_accumulation)
-    is_specific = bool(shardings) or any(each not in (None, ()) for each in asked)
-    hosts = None if options.gpus_per_host is None else Hosts(options.gpus_per_host, options.host_gbps)
     return Options(
-        bucket_mb=options.bucket_mb or USUAL_MB,
+        only=options.only,
+        bucket_mb=options.bucket_mb,
         gpus=options.gpus,
         bucket_views=options.gradient_as_bucket_view,
         broadcast_buffers=not options.no_broadcast_buffers,
-        gradient_itemsize=None if options.grad_dtype is None else ITEMSIZE[options.grad_dtype],
-        hosts=hosts,
-        straggler=LATE if options.straggler is None and not is_specific else options.straggler,
-        host_times=() if options.host_time is None and is_specific else options.host_time,
+        gradient_itemsize=ITEMSIZE.get(options.grad_dtype),
+        hosts=None if options.gpus_per_host is None else Hosts(options.gpus_per_host, options.host_gbps),
+        straggler=options.straggler,
+        host_times=options.host_time,
         accumulations=options.grad_accumulation,
-        shardings=shardings,
-    )
-
-
-def _shardings(options: argparse.Namespace) -> Sequence[Sharding] | None:
-    """Return what is asked of FSDP2, all at once; None where nothing is: the usual."""
-    from analyzers.prediction import Prefetch, Sharding
-
-    asked = Sharding(
-        prefetch=None if options.prefetch is None else Prefetch(options.prefetch),
+        prefetch=False if options.no_prefetch else None,
         reshard_after_forward=False if options.no_reshard_after_forward else None,
         separate_reduce_scatter_group=True if options.separate_reduce_scatter_group else None,
-        param_itemsize=None if options.param_dtype is None else ITEMSIZE[options.param_dtype],
-        reduce_itemsize=None if options.reduce_dtype is None else ITEMSIZE[options.reduce_dtype],
+        param_itemsize=ITEMSIZE.get(options.param_dtype),
+        reduce_itemsize=ITEMSIZE.get(options.reduce_dtype),
     )
-    if asked != Sharding():
-        return [asked]
-    return () if options.gpus else None
 
 
 def given_links(options: argparse.Namespace, summary: RunSummary) -> LinkModel:
     """Build links with the given bandwidth and latency, the same for every group that is asked about."""
-    from analyzers.prediction import Affine, LinkModel
     from analyzers.run import Manifest, world_size
+    from analyzers.settings import Affine, LinkModel
 
     run_gpus = world_size(summary.manifest or Manifest(), summary.ranks)
     latency_ns = (options.latency_us or 0.0) * NS_PER_US
@@ -244,14 +223,17 @@ def counts(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive(part) for part in text.split(",")}))
 
 
-def straggler(text: str) -> int | str:
-    """Parse an option's rank, or `all`."""
-    from analyzers.prediction import EVERY
+def rank(text: str) -> int:
+    """Parse an option's rank."""
+    number = rank_number(text)
+    if number is None:
+        raise refusal(text, "give the number of a rank")
+    return number
 
-    rank = rank_number(text)
-    if rank is None and text != EVERY:
-        raise refusal(text, f"give the number of a rank, or {EVERY}")
-    return EVERY if rank is None else rank
+
+def words(text: str) -> tuple[str, ...]:
+    """Parse an option's words, each once."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",")))
 
 
 def shares(text: str) -> tuple[float, ...]:

@@ -28,7 +28,6 @@ from analyzers.rank import (
     ReadRanks,
     RunSummary,
     has_causes,
-    has_schedules,
     summarize,
     summarize_file,
     with_lanes,
@@ -84,7 +83,6 @@ def read_run(
     path: Where,
     *,
     lanes: bool = False,
-    schedules: bool = False,
     causes: bool = False,
     steps: str | None = None,
     numbers: Mapping[str, int] | None = None,
@@ -92,21 +90,19 @@ def read_run(
 ) -> RunSummary:
     """Read a run's summary, its ranks by several processes or a cluster.
 
-    With `lanes` it has what `analyzers.lanes` needs, with `schedules` what `analyzers.whatif` needs, with `causes`
-    what charges and gains need. `steps` is the
-    annotation whose repeats are the steps, instead of the profiler's; `numbers` are ranks by their files' names. Raises
-    as `analyzers.load` does, and TracerError.
+    With `lanes` it has what `analyzers.lanes` needs, with `causes` what charges, gains and `analyzers.whatif` need.
+    `steps` is the annotation whose repeats are the steps, instead of the profiler's; `numbers` are ranks by their
+    files' names. Raises as `analyzers.load` does, and TracerError.
     """
     path = _name_places(path, by)
     files = find(path, steps, numbers=numbers).files
     memory = _limit_memory(path, files, by)
     files = tuple(replace(file, memory=memory) for file in files)
-    with _choose_readers(path, files, by, wanted(lanes=lanes, schedules=schedules, causes=causes)) as reading:
+    with _choose_readers(path, files, by, wanted(lanes=lanes, causes=causes)) as reading:
         return summarize(
             path,
             reading.executor,
             lanes=lanes,
-            schedules=schedules,
             causes=causes,
             steps=steps,
             memory=memory,
@@ -130,9 +126,7 @@ def read_lanes(
     files = [file for file in find(path, steps, numbers=numbers).files if file.path in chosen]
     memory = _limit_memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
-    with _choose_readers(
-        path, files, by, wanted(lanes=True, schedules=has_schedules(run), causes=has_causes(run))
-    ) as reading:
+    with _choose_readers(path, files, by, wanted(lanes=True, causes=has_causes(run))) as reading:
         return with_lanes(run, files, reading.executor, reading.on_bytes, reading.read)
 
 

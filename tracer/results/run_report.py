@@ -85,7 +85,7 @@ class Source:
     def _page(self) -> str:
         by = self._readers()
         draws_all = len(find(self.run).files) <= MANY
-        summary = read_run(self.run, lanes=draws_all, schedules=True, causes=True, steps=self.steps, by=by)
+        summary = read_run(self.run, lanes=draws_all, causes=True, steps=self.steps, by=by)
         document = build(summary, self.links)
         if not draws_all:
             summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by=by)

@@ -19,4 +19,5 @@ from analyzers.rank.dependencies.points import (
     RankGraph,
     Section,
     Stretches,
+    TakenGradients,
 )

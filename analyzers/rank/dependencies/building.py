@@ -90,7 +90,20 @@ def _graph(
     stretches, counted = stretches_of(ran, calls, edges)
     names, (calls, activities, stretches) = _with_own_names(ran.host.events.names, calls, activities, stretches)
     main = ran.states.main_thread()
-    return RankGraph(points, edges, stretches, calls, activities, names, counted, steps, ranges, main, dropped, on_host)
+    return RankGraph(
+        points,
+        edges,
+        stretches,
+        calls,
+        activities,
+        names,
+        counted,
+        steps,
+        ranges,
+        main,
+        dropped=dropped,
+        on_host=on_host,
+    )
 
 
 def _with_own_names(

@@ -9,7 +9,7 @@ Each edge says that its target comes at least `lag_ns` after its source; the lat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 import numpy as np
@@ -179,6 +179,12 @@ class Section(IntEnum):
     COPIES_OUT = 2
     OPTIMIZER = 3
     SEARCH = 4  # DDP's search for parameters that took part in no forward, from the model's last operator on
+    REDUCTIONS = 5  # the calls that reduce gradients
+    # FSDP2's ranges.
+    GATHERS = 6  # parameters are copied together and gathered
+    GATHERED = 7  # and copied out
+    GATHERED_AGAIN = 8  # both, in the backward, of modules that the forward gathered
+    REDUCES = 9  # gradients are copied together and reduced
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +199,29 @@ class Ranges(Columns):
         """Return when the host is in a section."""
         own = self.section == section
         return union_of(self.start_ns[own], self.end_ns[own])
+
+
+@dataclass(frozen=True, eq=False)
+class TakenGradients(Columns):
+    """Gradients that steps' last backward passes take, in order.
+
+    Each is taken `after_ns` behind the end of the thread's last `call`, and ready when `activity` has ended too (-1 on
+    a CPU run). `elements` is its size, `reduction` the activity that it went with, `copied` what copies it out of its
+    bucket; -1 for none.
+    """
+
+    call: Int64
+    after_ns: Int64
+    activity: Int64
+    elements: Int64
+    reduction: Int64
+    copied: Int64
+
+    @classmethod
+    def none(cls) -> TakenGradients:
+        """Return no gradients."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(nothing, nothing, nothing, nothing, nothing, nothing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,6 +242,7 @@ class RankGraph:
     steps: CutSteps
     ranges: Ranges
     main_thread: int
+    taken: TakenGradients = field(default_factory=TakenGradients.none)
     dropped: int = 0
     on_host: bool = False
 

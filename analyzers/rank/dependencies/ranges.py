@@ -4,15 +4,19 @@ forward   |copies, broadcast, copies|model ..|       BUFFERS: DDP's forward unti
 backward     |mul_out|  |allreduce_|                 EARLY: before a step's last forward, of accumulated batches
 end                     |copy_bucket_to_grad|        COPIES_OUT: gradients copied out of their buckets
 optimizer                            |step|          OPTIMIZER
+FSDP2     |all_gather|all_gather_copy_out|           GATHERS, GATHERED; in the backward GATHERED_AGAIN
+          |post_backward_reduce|                     REDUCES
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from analyzers.arrays import Int64
+from analyzers.intervals import union_of
 from analyzers.rank.columns import profiler_steps
 from analyzers.rank.dependencies.points import Activities, Calls, Ranges, Section
 from analyzers.trace import C10D, COPIES_IN, DDP_FORWARD, Events, Kind
@@ -32,6 +36,7 @@ def ranges_of(events: Events, calls: Calls, ran: Activities) -> Ranges:
         Section.COPIES_OUT: _extents(events, _rows(events, lambda name: name == _COPIES_OUT)),
         Section.OPTIMIZER: _extents(events, _rows(events, lambda name: name.startswith(_OPTIMIZER_STEP))),
         Section.SEARCH: _search(events, forwards),
+        **_sharded(events),
     }
     section = np.repeat(np.array([*parts], dtype=np.int64), [len(start) for start, _ in parts.values()])
     start, end = (np.concatenate([part[at] for part in parts.values()]) for at in (0, 1))
@@ -39,6 +44,32 @@ def ranges_of(events: Events, calls: Calls, ran: Activities) -> Ranges:
 
 
 Extents = tuple[Int64, Int64]
+_GATHERS, _GATHERED, _SCATTERS = "FSDP::all_gather", "FSDP::all_gather_copy_out", "FSDP::post_backward_reduce"
+_BACKWARD = ("FSDP::pre_backward", "FSDP::post_backward", "FSDP::backward_prefetch")
+
+
+def _sharded(events: Events) -> dict[Section, Extents]:
+    """Return FSDP2's ranges, which may have a module's name behind them."""
+    rows = {each: _rows(events, partial(_is_range, each)) for each in (_GATHERS, _GATHERED, _SCATTERS)}
+    gathers = np.concatenate([rows[_GATHERS], rows[_GATHERED]])
+    backward = _rows(events, lambda name: name.startswith(_BACKWARD))
+    within = np.zeros(len(gathers), dtype=bool)
+    for thread in np.unique(events.thread[gathers]).tolist():
+        own, around = events.thread[gathers] == thread, backward[events.thread[backward] == thread]
+        start_ns = events.start_ns[gathers[own]]
+        within[own] = union_of(*_extents(events, around)).length_within(start_ns, start_ns + 1) > 0
+    module = np.array([events.names[code].partition(" ")[2] for code in events.name[gathers].tolist()], dtype=object)
+    again = within & np.isin(module, sorted(set(module[~within].tolist())))
+    return {
+        Section.GATHERS: _extents(events, rows[_GATHERS]),
+        Section.GATHERED: _extents(events, rows[_GATHERED]),
+        Section.GATHERED_AGAIN: _extents(events, gathers[again]),
+        Section.REDUCES: _extents(events, rows[_SCATTERS]),
+    }
+
+
+def _is_range(range_name: str, name: str) -> bool:
+    return name == range_name or name.startswith(range_name + " (")
 
 
 def _rows(events: Events, is_named: Callable[[str], bool]) -> Int64:

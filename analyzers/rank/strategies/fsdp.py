@@ -21,7 +21,6 @@ from enum import IntEnum
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
-from analyzers.intervals import Intervals, union_of
 from analyzers.rank.host import Host
 from analyzers.rank.strategies.protocol import (
     CALLED_BY_MODULES,
@@ -129,19 +128,6 @@ _OF_MODULE = re.compile(
     r"FSDP::(?P<what>all_gather|all_gather_copy_out|(?:pre|post)_forward|pre_backward|post_backward_\w+)"
     r"(?: \((?P<module>.+)\))?"
 )
-
-
-def host_spans(host: Host) -> dict[PackingPart, Intervals]:
-    """Return when the host was in FSDP's ranges of each part; those of one part are apart."""
-    names, ranges = host.events.names, host.named("FSDP::")
-    part = np.full(len(names), UNKNOWN, dtype=np.int64)
-    for code in np.unique(host.events.name[ranges]).tolist():
-        match = _OF_MODULE.fullmatch(names[code])
-        if match is not None:
-            part[code] = _PARTS.get(match["what"], UNKNOWN)
-    of_range = part[host.events.name[ranges]]
-    rows = {each: ranges[of_range == each] for each in (PackingPart.COPY_IN, PackingPart.COPY_OUT)}
-    return {each: union_of(host.events.start_ns[own], host.events.end_ns[own]) for each, own in rows.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -203,16 +203,13 @@ def _hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def read(
-    options: argparse.Namespace, path: Where | None = None, *, schedules: bool = False, causes: bool = False
-) -> RunSummary:
+def read(options: argparse.Namespace, path: Where | None = None, *, causes: bool = False) -> RunSummary:
     """Read the run's summary (the options' own run, unless another is named)."""
     from tracer.reading import read_run
 
     path = options.run if path is None else path
     summary = read_run(
         path,
-        schedules=schedules,
         causes=causes,
         steps=_steps(options),
         numbers=_numbers(options, path),
@@ -276,7 +273,6 @@ def read_drawn(
     links: Calibration | None,
     path: Where | None = None,
     *,
-    schedules: bool = False,
     causes: bool = False,
 ) -> tuple[RunSummary, Report, Sequence[Lanes]]:
     """Read the run (the options' own, unless another is named), its report, and the lanes of the ranks to draw.
@@ -290,7 +286,7 @@ def read_drawn(
     by, path = readers(options), options.run if path is None else path
     steps, numbers = _steps(options), _numbers(options, path)
     few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
-    summary = read_run(path, lanes=few, schedules=schedules, causes=causes, steps=steps, numbers=numbers, by=by)
+    summary = read_run(path, lanes=few, causes=causes, steps=steps, numbers=numbers, by=by)
     summary = _judged(options, summary, path)
     run_report = report(summary, links)
     if not few:

@@ -1,6 +1,6 @@
 """Entry of one file's ranks in the cache: a head and sections.
 
-|mark|length, digest|head ....|    |base ......|schedules ...|tracks ...|
+|mark|length, digest|head ....|    |base ......|tracks ...|graph .......|
                                    ^ offsets in the head count from here
 
 Each section has a digest of its own, so that one that is not asked for is not read.

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from analyzers.paths import Place
 from analyzers.rank import Measured, RankSummary
 
-# What `lanes`, `schedules` and `causes` ask for, and the fields of Measured that hold it.
-LANES, SCHEDULES, CAUSES = "tracks", "schedules", "graph"
-_HELD = {SCHEDULES: ("schedules", "sharded"), LANES: ("tracks",), CAUSES: ("graph",)}
+# What `lanes` and `causes` ask for, and the fields of Measured that hold it.
+LANES, CAUSES = "tracks", "graph"
+_HELD = {LANES: ("tracks",), CAUSES: ("graph",)}
 PARTS = tuple(_HELD)
 BASE = "base"
 

@@ -31,7 +31,7 @@ from analyzers.run import RankFile
 from tracer.reading.cache.entry import FORMAT, Head, NoEntry, read_head, read_sections, write_entry
 from tracer.reading.cache.folder import MOST_BYTES, SUFFIX, clean, new_entry, renew, why_unusable
 from tracer.reading.cache.identity import Identity, identity_of, key_of
-from tracer.reading.cache.packing import BASE, CAUSES, LANES, PARTS, SCHEDULES, NotPacked, pack, unpack
+from tracer.reading.cache.packing import BASE, CAUSES, LANES, PARTS, NotPacked, pack, unpack
 from tracer.second_reading import note_taken
 from tracer.version import VERSION
 
@@ -72,13 +72,13 @@ class Cache:
         return partial(self._read, read or summarize_file)
 
     def _read(
-        self, read: ReadRanks, file: RankFile, *, lanes: bool, schedules: bool, causes: bool, **more: Any
+        self, read: ReadRanks, file: RankFile, *, lanes: bool, causes: bool, **more: Any
     ) -> tuple[RankSummary, ...]:
         before = identity_of(file)
         settled = before is not None and before.is_settled()
-        ranks = read(file, lanes=lanes, schedules=schedules, causes=causes, **more)
+        ranks = read(file, lanes=lanes, causes=causes, **more)
         if before is not None and settled:
-            self.keep(file, before, ranks, wanted(lanes=lanes, schedules=schedules, causes=causes))
+            self.keep(file, before, ranks, wanted(lanes=lanes, causes=causes))
         return ranks
 
     def keep(self, file: RankFile, before: Identity, ranks: Sequence[RankSummary], parts: Collection[str]) -> None:
@@ -127,9 +127,9 @@ def open_cache(folder: Path) -> Cache | None:
     return Cache(folder) if not edited and why_unusable(folder) is None else None
 
 
-def wanted(*, lanes: bool, schedules: bool, causes: bool) -> tuple[str, ...]:
+def wanted(*, lanes: bool, causes: bool) -> tuple[str, ...]:
     """Return the parts of a summary that are asked for."""
-    return tuple(part for part, asked in ((LANES, lanes), (SCHEDULES, schedules), (CAUSES, causes)) if asked)
+    return tuple(part for part, asked in ((LANES, lanes), (CAUSES, causes)) if asked)
 
 
 def _is_of(head: Head, key: bytes, identity: Identity) -> bool:

@@ -12,7 +12,7 @@ from math import ceil, floor, log2, log10
 from textwrap import shorten
 
 from analyzers.collectives import BandwidthRow
-from analyzers.prediction import Scenario, WhatIf
+from analyzers.prediction import Prediction, WhatIf
 from analyzers.reporting import Report
 from analyzers.run import Calibration
 from analyzers.units import NS_PER_MS, ms
@@ -34,7 +34,7 @@ from tracer.views.html.chart import (
     axis,
     joined,
 )
-from tracer.views.sections.results import cap, gpus, row_words, rows_besides_caps
+from tracer.views.sections.results import cap, gpus, row_words, rows_besides_caps, steps_within
 
 # Between DDP's default and the smallest cap, in doublings.
 APART = 1.5
@@ -119,17 +119,17 @@ def cap_places(prediction: WhatIf) -> dict[float | None, float]:
     return places | {size: log2(size) for size in sizes}
 
 
-def by_gpus(prediction: WhatIf) -> list[tuple[int, list[Scenario]]]:
+def by_gpus(prediction: WhatIf) -> list[tuple[int, list[Prediction]]]:
     """Return the scenarios for each number of GPUs, caps in order of size, the default first."""
-    ordered = sorted(prediction.of_settings, key=lambda scenario: (scenario.gpus, scenario.bucket_mb or 0.0))
-    return [(number, list(group)) for number, group in groupby(ordered, key=lambda scenario: scenario.gpus)]
+    ordered = sorted(prediction.of_settings, key=lambda scenario: (scenario.gpus or 1, scenario.bucket_mb or 0.0))
+    return [(number, list(group)) for number, group in groupby(ordered, key=lambda scenario: scenario.gpus or 1)]
 
 
 def caps_chart(prediction: WhatIf) -> Chart:
     """Draw steps over caps, a series for each number of GPUs."""
     places, baseline = cap_places(prediction), prediction.baseline
     low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
-    ends = [float(end) for scenario in prediction.of_settings for end in scenario.interval_ns]
+    ends = [float(end) for scenario in prediction.of_settings for end in steps_within(scenario)]
     up, ticks = _times([*ends, low_ns, high_ns, baseline.measured_step_ns], FRAME.bottom, FRAME.top)
     across = axis(min(places.values()), max(places.values()), FRAME.left + MARGIN, FRAME.right - MARGIN)
     series = []
@@ -172,9 +172,9 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
     bottom = FRAME.top + ROW * len(scenarios)
     frame = Frame(height=bottom + FOOT, left=LEFT, right=RIGHT, bottom=bottom)
     measured_ns = prediction.baseline.measured_step_ns
-    across, ticks = _times([measured_ns, *(end for each in scenarios for end in each.interval_ns)], LEFT, RIGHT)
+    across, ticks = _times([measured_ns, *(end for each in scenarios for end in steps_within(each))], LEFT, RIGHT)
     places = [frame.top + ROW * (place + 0.5) for place in range(len(scenarios))]
-    names = [row_words(each, prediction) for each in scenarios]
+    names = [row_words(each) for each in scenarios]
     marks = [
         _predicted(each, name, place, across, sideways=True)
         for each, name, place in zip(scenarios, names, places, strict=True)
@@ -200,13 +200,14 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
 
 
 def _predicted(
-    scenario: Scenario, what: str, place: float, along: Callable[[float], float], sideways: bool = False
+    scenario: Prediction, what: str, place: float, along: Callable[[float], float], sideways: bool = False
 ) -> ChartMark:
     """Return a prediction as a mark at a place on one axis, its step along the other."""
-    low_ns, high_ns = scenario.interval_ns
+    low_ns, high_ns = steps_within(scenario)
     step = along(scenario.predicted_step_ns)
-    words = f"{what}: {ms(scenario.predicted_step_ns)}, nine in ten {ms(low_ns)} to {ms(high_ns)}"
-    words += f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
+    words = f"{what}: {ms(scenario.predicted_step_ns)}, between {ms(low_ns)} and {ms(high_ns)}"
+    if scenario.predicted_exposed_comm_ns is not None:
+        words += f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
     words += f"; ? {scenario.why}" if scenario.why else ""
     x, y = (step, place) if sideways else (place, step)
     return ChartMark(x, y, words, along(low_ns), along(high_ns), not scenario.reliable)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from analyzers.prediction import Scenario, WhatIf, scale_out
+from analyzers.prediction import Prediction, WhatIf
 from analyzers.units import NS_PER_MS, ms
 from tracer.views import LIGHT, Theme, sentence
 from tracer.views.html import by_gpus, cap_places
@@ -23,6 +23,7 @@ from tracer.views.sections.results import (
     row_words,
     rows_besides_caps,
     signed,
+    steps_within,
 )
 
 if TYPE_CHECKING:
@@ -54,11 +55,9 @@ def figure(prediction: WhatIf, theme: Theme) -> Figure:
     panels: list[tuple[float, Callable[[Axes], None]]] = []
     if prediction.has_caps:
         panels.append((PANEL_IN, lambda axis: _draw_steps(axis, prediction, looks, theme)))
-    if scale_out(prediction) is not None:
+    if prediction.scale_out is not None:
         panels.append((PANEL_IN, lambda axis: _draw_efficiency(axis, prediction, looks, theme)))
-    if labels := [
-        fill(row_words(each, prediction), LABEL, break_on_hyphens=False) for each in rows_besides_caps(prediction)
-    ]:
+    if labels := [fill(row_words(each), LABEL, break_on_hyphens=False) for each in rows_besides_caps(prediction)]:
         lines = max(label.count("\n") + 1 for label in labels)
         height = ROWS_IN + (ROW_IN + LINE_IN * lines) * len(labels)
         panels.append((height, lambda axis: _draw_rows(axis, prediction, labels, theme)))
@@ -80,15 +79,15 @@ def _facts(prediction: WhatIf) -> str:
 
 
 def _notes(prediction: WhatIf) -> list[str]:
-    out = scale_out(prediction)
+    out = prediction.scale_out
     sentences = [] if out is None else [no_longer_hidden(out), hidden_means(out)]
-    links = [f"Links: {prediction.links}."] if prediction.synchronizes else []
+    links = [f"Links: {prediction.links}."] if prediction.of_settings else []
     return [sentence(prediction.headline), *sentences, *links]
 
 
 def _looks(prediction: WhatIf, theme: Theme) -> dict[int, dict[str, Any]]:
     """Choose a color and a marker for each number of GPUs."""
-    colors = places(scenario.gpus for scenario in prediction.of_settings)
+    colors = places(scenario.gpus or 1 for scenario in prediction.of_settings)
     return {
         number: {"color": ramp(theme, position), "marker": MARKERS[index % len(MARKERS)]}
         for index, (number, position) in enumerate(colors.items())
@@ -104,7 +103,7 @@ def _entries(prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: 
     reach = Line2D(
         [], [], color=theme.faint, marker="|" if looks else "_", markersize=10, linestyle="", alpha=REACH_ALPHA
     )
-    entries.append(("nine in ten such steps", reach))
+    entries.append(("what it lies between", reach))
     if looks:
         entries.append(("noise around own settings", Patch(color=theme.faint, alpha=BAND_ALPHA, linewidth=0)))
     if not all(scenario.reliable for scenario in prediction.scenarios):
@@ -130,7 +129,7 @@ def _draw_steps(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str,
             color=color,
             lw=1.2,
         )
-        low_ms, high_ms = ([scenario.interval_ns[end] / NS_PER_MS for scenario in scenarios] for end in (0, 1))
+        low_ms, high_ms = ([steps_within(scenario)[end] / NS_PER_MS for scenario in scenarios] for end in (0, 1))
         across = [at[scenario.bucket_mb] for scenario in scenarios]
         axis.vlines(across, low_ms, high_ms, color=color, linewidth=0.8, alpha=REACH_ALPHA)
         for scenario in scenarios:
@@ -153,7 +152,7 @@ def _draw_rows(axis: Axes, prediction: WhatIf, labels: Sequence[str], theme: The
     look = {"color": ramp(theme, 1.0), "marker": "o"}
     axis.axvline(baseline.measured_step_ns / NS_PER_MS, color=theme.ink, linewidth=0.8, linestyle=":")
     for place, scenario in enumerate(rows):
-        low_ms, high_ms = (end / NS_PER_MS for end in scenario.interval_ns)
+        low_ms, high_ms = (end / NS_PER_MS for end in steps_within(scenario))
         axis.hlines(place, low_ms, high_ms, color=look["color"], linewidth=0.8, alpha=REACH_ALPHA)
         _draw_point(axis, _step_ms(scenario), place, scenario.reliable, look, theme)
     axis.plot(baseline.measured_step_ns / NS_PER_MS, -0.75, zorder=4, **_measured_look(theme))
@@ -168,7 +167,7 @@ def _draw_point(axis: Axes, x: float, y: float, reliable: bool, look: Mapping[st
     axis.plot(x, y, markersize=4.5, markerfacecolor=face, linestyle="", zorder=3, **look)
 
 
-def _step_ms(scenario: Scenario) -> float:
+def _step_ms(scenario: Prediction) -> float:
     return scenario.predicted_step_ns / NS_PER_MS
 
 
@@ -176,7 +175,7 @@ def _draw_efficiency(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping
     """Draw the best cap's efficiency on each number of GPUs."""
     from matplotlib.ticker import FixedLocator
 
-    out = scale_out(prediction)
+    out = prediction.scale_out
     rows = [] if out is None else [row for row in out.rows if row.efficiency is not None]
     shares = [100 * (row.efficiency or 0.0) for row in rows]
     axis.set_xscale("log", base=2)

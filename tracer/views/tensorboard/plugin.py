@@ -169,7 +169,7 @@ def _of_sweep(path: Path) -> str:
 
 def _of_run(path: Path) -> str:
     few = len(find(path).files) <= MANY
-    run = read_run(path, lanes=few, schedules=True, causes=True, by=_HERE)
+    run = read_run(path, lanes=few, causes=True, by=_HERE)
     run_report = report(run)
     run = run if few else read_lanes(run, path, drawn_ranks(run_report), by=_HERE)
     drawn, paths = lanes(run, run_report), path_lanes(run, run_report)

@@ -1,26 +1,12 @@
-"""Sections of predictions: baseline, scenarios, recommendation, assumptions."""
+"""Sections of predictions: the answer, the run's own step, what would change it, settings, what that rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from analyzers.prediction import (
-    AtGpus,
-    Baseline,
-    Cause,
-    MeasuredFrom,
-    ScaleOut,
-    Scenario,
-    WhatIf,
-    against_own,
-    doubts,
-    is_own,
-    known_within,
-    microbatches,
-    scale_out,
-)
-from analyzers.units import ms, percent, rounded_percent
+from analyzers.prediction import AtGpus, Baseline, MeasuredFrom, Prediction, ScaleOut, WhatIf, doubts, is_own
+from analyzers.units import ms, percent
 from tracer.views import (
     Caution,
     Field,
@@ -35,18 +21,13 @@ from tracer.views import (
     table,
 )
 
+# What changes the step by less than this share has no line of its own, where there are more than a few.
+LEAST_SHOWN, FEW = 0.001, 5
 _STEP = "What a step would take: the recorded steps, replayed with what is changed."
-_INTERVAL = "Where nine of ten such steps are expected."
-_EXPOSED = "Communication with no kernel beside it that computes."
-_STALL = "What of that costs time, and moments before collectives begin; the rest is beside copies."
+_GAIN = "What that takes off the step, predicted by the same replay."
+_WITHIN = "What the gain lies between, the replay's own error included."
+_EXPOSED = "Reductions of gradients with no kernel beside them that computes."
 _EFFICIENCY = "A step of one GPU that synchronizes nothing, over the predicted step."
-_AGAINST_OWN = "The change against the run's own settings, predicted by the same replay."
-WITHOUT_LATENESS = {
-    Cause.ALL: "{who} as the others",
-    Cause.COMPUTE: "in its compute alone",
-    Cause.HOST: "in its CPU's launches alone, input included",
-    Cause.INPUT: "in waits for its DataLoader alone",
-}
 
 
 def prediction_text(prediction: WhatIf, width: int | None = None, color: bool = False) -> str:
@@ -57,128 +38,115 @@ def prediction_text(prediction: WhatIf, width: int | None = None, color: bool = 
 def sections(prediction: WhatIf) -> list[Section]:
     """Return the parts in order."""
     return [
-        [Paragraph(f"{prediction.run} · what if"), *own(prediction)],
-        [Heading(sentence(prediction.headline))],
+        [Paragraph(f"{prediction.run} · what if")],
+        [Heading(f"{sentence(prediction.headline)}"), *own(prediction)],
         [Caution(warning) for warning in prediction.warnings],
-        scenarios(prediction),
         other_scenarios(prediction),
+        scenarios(prediction),
         scale_out_section(prediction),
         basis(prediction),
     ]
 
 
 def own(prediction: WhatIf) -> Section:
-    """Show the run's own settings, as measured and as predicted."""
+    """Show how far the answer can be trusted, and the run's own settings, as measured and as replayed."""
     baseline = prediction.baseline
     settings = gpus(baseline.gpus)
-    if prediction.synchronizes and not prediction.is_of_fsdp and baseline.buckets:
+    if not prediction.is_of_fsdp and baseline.buckets:
         settings = f"{cap(baseline.bucket_mb)}, {settings}, {count(len(baseline.buckets), 'bucket')}"
-    replayed = "its profiled steps less the profiler's cost" if _kind(baseline) == "unprofiled" else "its steps"
+    why = f": {prediction.grade_why}" if prediction.grade_why else ""
     return [
+        Paragraph(f"Trust is {prediction.grade}{why}."),
         Paragraph(
-            f"The run's own settings ({settings}): {ms(baseline.measured_step_ns)} per step measured "
-            f"({baseline.measured_from}), {ms(baseline.predicted_step_ns)} predicted by a replay of {replayed} "
-            f"({signed(baseline.error)}); {_noise(prediction)}."
-        )
+            f"The run's own step ({settings}): {ms(baseline.measured_step_ns)} measured ({baseline.measured_from}), "
+            f"{ms(baseline.predicted_step_ns)} as replayed ({signed(baseline.error)})."
+        ),
     ]
 
 
-def _noise(prediction: WhatIf) -> str:
-    noise_ns, step_ns = prediction.uncertainty_ns, prediction.baseline.predicted_step_ns
-    return f"differences below {ms(noise_ns)} are noise" if noise_ns < step_ns else known_within(noise_ns, step_ns)
+def other_scenarios(prediction: WhatIf) -> Section:
+    """List what would change the step at the run's own settings, the largest gain first; nothing where nothing is."""
+    if not prediction.others:
+        return []
+    told = shown(prediction)
+    found = [[each for each in told if each.of_degree is degree] for degree in (False, True)]
+    title = f"What would change the step, {_kind(prediction.baseline)}, ms"
+    lines = [table(_OTHER, *(rows for rows in found if rows), is_spaced=True)] if told else []
+    rest = [each.words for each in prediction.others if each not in told]
+    nothing = [Paragraph(f"Would bring nothing: {'; '.join(rest)}.", is_faint=True)] if rest else []
+    return [Heading(title), *lines, *(Paragraph(f"? {why}") for why in doubts(told)), *nothing]
+
+
+def shown(prediction: WhatIf) -> list[Prediction]:
+    """Return what would change the step by enough to have a line; all, where that is but a few."""
+    told = [each for each in prediction.others if abs(each.share) >= LEAST_SHOWN]
+    return told if len(prediction.others) > FEW else prediction.others
 
 
 def scenarios(prediction: WhatIf) -> Section:
-    """List every scenario, a group of rows per number of GPUs; what is not to be trusted is marked, and why.
-
-    One GPU has no buckets: nothing of it alone.
-    """
-    if not prediction.synchronizes:
+    """List settings, a group of rows per number of GPUs; what is not to be trusted is marked, and why."""
+    if not prediction.of_settings:
         return []
-    groups = [list(group) for _, group in groupby(prediction.of_settings, key=lambda scenario: scenario.gpus)]
-    title = (
-        f"Predicted steps, {_kind(prediction.baseline)}, ms; compared with the prediction for the run's own settings"
-    )
-    lines = table(_scenario_fields(prediction), *groups, is_spaced=True)
+    groups = [list(group) for _, group in groupby(prediction.of_settings, key=lambda each: each.gpus)]
+    title = f"Predicted steps under other settings, {_kind(prediction.baseline)}, ms"
+    lines = table(_setting_fields(prediction), *groups, is_spaced=True)
     return [Heading(title), lines, *map(Paragraph, _notes(prediction))]
 
 
-def other_scenarios(prediction: WhatIf) -> Section:
-    """List the run's own settings with something else changed; nothing where nothing is."""
-    if not prediction.others:
-        return []
-    by_kind = groupby(prediction.others, key=lambda scenario: scenario.kind)
-    lines = table(_OTHER, *(list(group) for _, group in by_kind), is_spaced=True)
-    said = doubts(prediction.of_settings) if prediction.synchronizes else []
-    new = [why for why in doubts(prediction.others) if why not in said]
-    what = "What else" if prediction.synchronizes else "What"
-    title = f"{what} would change the step, at the run's own settings, ms"
-    return [Heading(title), lines, *(Paragraph(f"? {why}") for why in new)]
-
-
-def what_changes(scenario: Scenario) -> str:
-    """Say what a scenario changes at the run's own settings."""
-    if scenario.cause is not None:
-        who = "every rank" if scenario.rank is None else f"rank {scenario.rank}"
-        return WITHOUT_LATENESS[scenario.cause].format(who=who)
-    if scenario.grad_accumulation is not None:
-        return f"{microbatches(scenario.grad_accumulation)} a step, synchronized once"
-    if not scenario.host_time:
-        return "the step as one CUDA graph"
-    return f"launches in {rounded_percent(scenario.host_time)} of the CPU's time"
-
-
-def rows_besides_caps(prediction: WhatIf) -> list[Scenario]:
+def rows_besides_caps(prediction: WhatIf) -> list[Prediction]:
     """Return the scenarios that have no place over bucket caps: FSDP2's, and all that is changed besides."""
-    besides = not prediction.has_caps and prediction.synchronizes
-    return [*(prediction.of_settings if besides else []), *prediction.others]
+    return [*([] if prediction.has_caps else prediction.of_settings), *shown(prediction)]
 
 
-def row_words(scenario: Scenario, prediction: WhatIf) -> str:
-    """Say what a scenario is, with its number of GPUs where that is not the run's."""
-    if scenario.cause not in (None, Cause.ALL):
-        return f"{'every rank' if scenario.rank is None else f'rank {scenario.rank}'} {what_changes(scenario)}"
-    if not scenario.is_of_settings:
-        return what_changes(scenario)
-    what = "as recorded" if scenario.sharding is None else scenario.sharding.words
-    return what if scenario.gpus == prediction.baseline.gpus else f"{gpus(scenario.gpus)}: {what}"
+def row_words(scenario: Prediction) -> str:
+    """Say what a scenario is."""
+    return scenario.words
 
 
-def interval(scenario: Scenario) -> str:
-    """Write where nine of ten such steps are expected."""
-    return "-".join(map(milliseconds, scenario.interval_ns))
+def within(scenario: Prediction) -> str:
+    """Write what a gain lies between."""
+    return " to ".join(map(milliseconds, scenario.within_ns))
+
+
+def steps_within(scenario: Prediction) -> tuple[int, int]:
+    """Return what the step lies between, ns."""
+    low_ns, high_ns = scenario.within_ns
+    return max(scenario.before_ns - high_ns, 0), scenario.before_ns - low_ns
 
 
 def _kind(baseline: Baseline) -> str:
     return "unprofiled" if baseline.measured_from == MeasuredFrom.UNPROFILED else "as under the profiler"
 
 
-def _scenario_fields(prediction: WhatIf) -> list[Field[Scenario]]:
-    """Return the columns of scenarios of settings: buckets and links under DDP, shardings under FSDP2."""
-    own_mark: Field[Scenario] = Field(
+def _setting_fields(prediction: WhatIf) -> list[Field[Prediction]]:
+    """Return the columns of settings: buckets and links under DDP, options under FSDP2."""
+    own_mark: Field[Prediction] = Field(
         "", True, cell=lambda scenario: mark(scenario.reliable) + "*" * is_own(scenario, prediction)
     )
-    against: Field[Scenario] = Field(
-        "against\nown", help=_AGAINST_OWN, cell=lambda scenario: signed(against_own(scenario, prediction.baseline))
-    )
-    step = [*_GPUS, *_PREDICTED, against, *_COSTS]
-    return [own_mark, _SHARDING, *step] if prediction.is_of_fsdp else [own_mark, *_BUCKETS, *step, *_LINKS]
+    if prediction.is_of_fsdp:
+        return [own_mark, _WORDS, *_GPUS, *_PREDICTED]
+    return [own_mark, *_BUCKETS, *_GPUS, *_PREDICTED, *_COSTS, *_LINKS]
 
 
 def _notes(prediction: WhatIf) -> Iterator[str]:
-    if any(is_own(scenario, prediction) for scenario in prediction.scenarios):
+    if any(is_own(scenario, prediction) for scenario in prediction.of_settings):
         yield "* the run's own settings"
-    yield from (f"? {why}" for why in doubts(prediction.of_settings))
+    said = doubts(shown(prediction))
+    yield from (f"? {why}" for why in doubts(prediction.of_settings) if why not in said)
 
 
 def scale_out_section(prediction: WhatIf) -> Section:
     """List the best cap per number of GPUs, and when communication shows; nothing for one number."""
-    out = scale_out(prediction)
+    out = prediction.scale_out
     if out is None:
         return []
-    lines = table(_SCALE, out.rows)
     title = "Scaling out, the batch of each GPU as it was: the best cap for each number of GPUs, ms"
-    return [Heading(title), lines, Paragraph(no_longer_hidden(out)), Paragraph(hidden_means(out), is_faint=True)]
+    return [
+        Heading(title),
+        table(_SCALE, out.rows),
+        Paragraph(no_longer_hidden(out)),
+        Paragraph(hidden_means(out), is_faint=True),
+    ]
 
 
 def _state(row: AtGpus) -> str:
@@ -186,38 +154,33 @@ def _state(row: AtGpus) -> str:
 
 
 def no_longer_hidden(out: ScaleOut) -> str:
-    """Say from which number of GPUs on compute waits for communication."""
+    """Say from which number of GPUs on communication shows."""
     if out.exposed_from_gpus is None:
         return f"Communication stays hidden up to {gpus(out.rows[-1].gpus)}."
     row = next(row for row in out.rows if row.gpus == out.exposed_from_gpus)
-    waits = f"compute waits {ms(row.predicted_stall_ns)} for it under the best cap"
     hidden = [earlier.gpus for earlier in out.rows if earlier.hidden and 1 < earlier.gpus < row.gpus]
     before = f" On {gpus(hidden[-1])} it still is." if hidden else ""
-    return f"On {gpus(row.gpus)} communication is no longer hidden: {waits}.{before}"
+    exposed = f"{ms(row.predicted_exposed_comm_ns)} of it are exposed under the best cap"
+    return f"On {gpus(row.gpus)} communication is no longer hidden: {exposed}.{before}"
 
 
 def hidden_means(out: ScaleOut) -> str:
     """Say what hidden means."""
     return (
-        f"(Hidden: compute waits for communication no longer than {percent(out.little)} of the step, or than "
-        f"{ms(out.noise_ns)}, the noise. Communication during gaps between kernels is exposed, too, but costs nothing.)"
+        f"(Hidden: no more of it is exposed than {percent(out.little)} of the step, or than {ms(out.noise_ns)}, the "
+        "noise.)"
     )
 
 
 def basis(prediction: WhatIf) -> Section:
     """List what predictions rest on."""
-    if not prediction.synchronizes and not prediction.assumptions:
-        return []
-    lines = [
-        *([f"links: {prediction.links}"] if any(each.gpus > 1 for each in prediction.scenarios) else []),
-        *prediction.assumptions,
-        *(
-            ["efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches"]
-            if prediction.synchronizes
-            else []
-        ),
-    ]
-    return [Heading("What this rests on"), *(Paragraph(line, is_indented=True) for line in lines)]
+    lines = list(prediction.assumptions)
+    if prediction.of_settings:
+        efficiency = "efficiency: the step of one GPU that synchronizes nothing, over the predicted one; equal batches"
+        noise = f"settings whose steps differ by less than {ms(prediction.uncertainty_ns)} are not told apart"
+        of_ddp = [] if prediction.is_of_fsdp else [efficiency]
+        lines = [f"links: {prediction.links}", *lines, noise, *of_ddp]
+    return [Heading("What this rests on"), *(Paragraph(line, is_indented=True) for line in lines)] if lines else []
 
 
 def cap(bucket_mb: float | None) -> str:
@@ -225,9 +188,9 @@ def cap(bucket_mb: float | None) -> str:
     return "default" if bucket_mb is None else f"{bucket_mb:g} MB"
 
 
-def gpus(number: int) -> str:
+def gpus(number: int | None) -> str:
     """Write `1 GPU`, `1,024 GPUs`."""
-    return f"{number:,} GPU" + "s" * (number != 1)
+    return f"{number or 1:,} GPU" + "s" * (number != 1)
 
 
 def mark(reliable: bool) -> str:
@@ -241,20 +204,18 @@ def signed(share: float) -> str:
     return "0.0 %" if figure in ("+0.0 %", "-0.0 %") else figure
 
 
-_GPUS: Sequence[Field[Scenario]] = (Field("GPUs", cell=lambda scenario: f"{scenario.gpus:,}"),)
-_PREDICTED: Sequence[Field[Scenario]] = (
+_WORDS: Field[Prediction] = Field("with", True, cell=row_words)
+_GPUS: Sequence[Field[Prediction]] = (Field("GPUs", cell=lambda scenario: f"{scenario.gpus:,}"),)
+_PREDICTED: Sequence[Field[Prediction]] = (
     field("predicted_step_ns", "step", _STEP),
-    Field("nine\nin ten", help=_INTERVAL, cell=interval),
+    field("gain_ns", "gain", _GAIN),
+    Field("between", help=_WITHIN, cell=within),
 )
-_COSTS: Sequence[Field[Scenario]] = (
+_COSTS: Sequence[Field[Prediction]] = (
     field("predicted_exposed_comm_ns", "exposed\ncomm", _EXPOSED),
-    field("predicted_stall_ns", "compute\nwaits", _STALL),
     field("efficiency", "efficiency", _EFFICIENCY),
 )
-_SHARDING: Field[Scenario] = Field(
-    "", True, cell=lambda scenario: "as recorded" if scenario.sharding is None else scenario.sharding.words
-)
-_BUCKETS: Sequence[Field[Scenario]] = (
+_BUCKETS: Sequence[Field[Prediction]] = (
     Field(
         "cap", help="The bucket cap, MB.", cell=lambda scenario: cap(scenario.bucket_mb) if scenario.buckets else "-"
     ),
@@ -262,22 +223,22 @@ _BUCKETS: Sequence[Field[Scenario]] = (
         "buckets", help="How many buckets the gradients make.", cell=lambda scenario: str(len(scenario.buckets) or "-")
     ),
 )
-_LINKS: Sequence[Field[Scenario]] = (
+_LINKS: Sequence[Field[Prediction]] = (
     field("link_gbps", "busbw\nGB/s"),
     Field("latency\nus", cell=lambda scenario: "-" if scenario.latency_us is None else f"{scenario.latency_us:,.1f}"),
 )
-_OTHER: Sequence[Field[Scenario]] = (
+_OTHER: Sequence[Field[Prediction]] = (
     Field("", True, cell=lambda scenario: mark(scenario.reliable)),
-    Field("", True, cell=what_changes),
+    _WORDS,
     *_PREDICTED,
-    field("gain_ns", "gain", "What it takes off the step with the run's own settings, predicted by the same replay."),
+    Field("of the\nstep", help="The gain's share of the step.", cell=lambda scenario: percent(scenario.share)),
 )
 _SCALE: Sequence[Field[AtGpus]] = (
     Field("", True, cell=lambda row: mark(row.reliable)),
     Field("GPUs", cell=lambda row: f"{row.gpus:,}"),
     Field("best cap", help="The bucket cap with the shortest step.", cell=lambda row: cap(row.bucket_mb)),
     field("predicted_step_ns", "step", _STEP),
-    field("predicted_stall_ns", "compute\nwaits", _STALL),
+    field("predicted_exposed_comm_ns", "exposed\ncomm", _EXPOSED),
     field("efficiency", "efficiency", _EFFICIENCY),
     Field("communication", True, help="Whether communication is hidden behind compute.", cell=_state),
 )

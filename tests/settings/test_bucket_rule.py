@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.prediction.bucket_rule import MB, assign, limits
+from analyzers.settings.bucket_rule import MB, assign, limits
 
 CAPS = st.sampled_from([None, 0.25, 1.0, 5.0, 25.0])
 

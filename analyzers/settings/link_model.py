@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike
 from analyzers.arrays import Float64
 from analyzers.collectives import Exchange
 from analyzers.errors import NotReplayable
-from analyzers.prediction.assumption import Assumption, borrowed
-from analyzers.prediction.strain import REDUCTIONS, UNSTRAINED, Strain, Traffic, Transferred, transfers_of
-from analyzers.rank import RunSummary, queued
+from analyzers.rank import RunSummary
 from analyzers.run import Calibration, curve
+from analyzers.settings.assumption import Assumption, borrowed
+from analyzers.settings.transfers import REDUCTIONS, Traffic, Transferred, transfers_of
 from analyzers.trace import bus_factor
 
 
@@ -71,13 +71,9 @@ class LinkModel:
 
     timings: Mapping[int, Timing]
     source: str
-    strain: Strain = UNSTRAINED
+    strain: float = 1.0
     hosts: Hosts | None = None
     collective: str = "all_reduce"
-
-    def slowed(self, by: float | None = None) -> LinkModel:
-        """Return links whose collectives take longer by a share, or by as much as nine of ten take at most."""
-        return replace(self, strain=self.strain.slowed(by))
 
     def for_collective(self, collective: str) -> LinkModel:
         """Return given links, which have one bus bandwidth, for another kind of collective."""
@@ -85,20 +81,13 @@ class LinkModel:
         return replace(self, timings=timings, collective=collective)
 
     def collective_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
-        """Return how long collectives of these sizes take so many GPUs beside compute, in ns."""
-        return self._strained_ns(nbytes, gpus, self.strain.beside)
-
-    def after_compute_ns(self, nbytes: ArrayLike, gpus: int) -> Float64:
-        """Return how long they take when compute has ended, in ns."""
-        return self._strained_ns(nbytes, gpus, self.strain.after)
-
-    def _strained_ns(self, nbytes: ArrayLike, gpus: int, strain: float) -> Float64:
+        """Return how long collectives of these sizes take so many GPUs, in ns."""
         sizes = np.asarray(nbytes, dtype=np.float64)
         if gpus < 2:
             return np.zeros_like(sizes)
         timing = self.timings[self.nearest(gpus)]
-        latency_ns = strain * timing.time_ns(0.0)
-        moving_ns = strain * timing.time_ns(sizes) - latency_ns
+        latency_ns = self.strain * timing.time_ns(0.0)
+        moving_ns = self.strain * timing.time_ns(sizes) - latency_ns
         if timing.group_size != gpus:
             latency_ns = latency_ns * log2(gpus) / log2(timing.group_size)
             moving_ns = moving_ns * bus_factor(self.collective, gpus) / bus_factor(self.collective, timing.group_size)
@@ -139,9 +128,9 @@ def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str, collective
 
 # A calibration whose times are this far from a run's own transfers is of other links than the run had.
 OTHER_LINKS = 1.5
-# How much longer all-reduces take beside compute than alone, where a run does not tell: resnet50, vgg16 and transformer
-# in bf16 on 2 and 4 x H200, over NVLink and host memory (torch 2.11, NCCL 2.28.9), took between 1.02 and 1.24 times.
-BUSY_LINKS = Strain(1.05, 1.05, reach=0.1)
+# How many times as long as alone collectives take in training, where a run does not tell: resnet50, vgg16 and
+# transformer in bf16 on 2 and 4 x H200, over NVLink and host memory (torch 2.11, NCCL 2.28.9), took 1.02 to 1.24.
+BUSY_LINKS = 1.05
 
 
 @dataclass(frozen=True)
@@ -151,6 +140,7 @@ class RunLinks:
     own: LinkModel
     asked: LinkModel
     assumptions: list[Assumption]
+    as_given: bool = False  # somebody says what the latter are, and nothing was measured of them
 
 
 def links_of(
@@ -173,7 +163,7 @@ def links_of(
     if isinstance(given, LinkModel):
         assumption = Assumption(f"{words} take what the given bandwidth and latency say")
         asked = given.for_collective(traffic.label)
-        return RunLinks(own_transfers.links if own_transfers is not None else asked, asked, [assumption])
+        return RunLinks(own_transfers.links if own_transfers is not None else asked, asked, [assumption], as_given=True)
     if own_transfers is None and gpus == 1:
         return RunLinks(NO_LINKS, NO_LINKS, [])
     if own_transfers is None:
@@ -182,7 +172,7 @@ def links_of(
         return RunLinks(own_transfers.links, own_transfers.links, [own_transfers.words])
     # How much longer collectives take beside compute does not depend on the links they take.
     strain = own_transfers.links.strain if own_transfers.is_measured else BUSY_LINKS
-    text = f"{words} take {strain}, by the given calibration"
+    text = f"{words} take {strain:.2f} times what the given calibration says of them alone"
     assumption = Assumption(text) if own_transfers.is_measured else borrowed(text)
     return RunLinks(own_transfers.links, replace(curves, strain=strain), [assumption])
 
@@ -211,11 +201,18 @@ def _own(run: RunSummary, transfers: Transferred, gpus: int, given: LinkModel | 
     if curves is not None and exact and gpus in curves.timings:
         ratio = transfers.ratio(curves, gpus)
         if beside is not None or 1 / OTHER_LINKS < ratio < OTHER_LINKS:
-            strain = transfers.strain(curves, gpus)
+            strain = ratio
             links = replace(curves, strain=strain)
-            return _OwnTransfers(links, Assumption(f"{words} take {strain}, as in this run"), is_measured=True)
+            return _OwnTransfers(
+                links,
+                Assumption(f"{words} take {strain:.2f} times what was measured of them alone, as in this run"),
+                is_measured=True,
+            )
     elif curves is not None and (beside is not None or not len(transfers.nbytes)):
-        return _OwnTransfers(replace(curves, strain=BUSY_LINKS), borrowed(f"{words} take {BUSY_LINKS}"))
+        return _OwnTransfers(
+            replace(curves, strain=BUSY_LINKS),
+            borrowed(f"{words} take {BUSY_LINKS:.2f} times what was measured of them alone"),
+        )
     if not len(transfers.nbytes):
         return None
     bounds = ", which are upper bounds since ranks are missing" if transfers.bound else ""
@@ -224,29 +221,3 @@ def _own(run: RunSummary, transfers: Transferred, gpus: int, given: LinkModel | 
     text = f"latency and bandwidth of the links{what} are fitted to this run's own transfers{bounds}"
     links = fitted(transfers.nbytes, transfers.time_ns, gpus, "this run's transfers", label)
     return _OwnTransfers(links, Assumption(f"{text}: sizes far from them are guesses"))
-
-
-def next_delay_ns(exchanged: Exchange) -> float:
-    """Return the mean gap between two reductions' transfers where one stands behind the other on all ranks.
-
-    Members end one after the other, by their places in the ring: none begins the next before it has ended itself.
-    """
-    matching, transfer_ns = exchanged.matching, exchanged.transfers.transfer_ns
-    rows = [
-        int(first) + measured.reductions.kernel
-        for first, measured in zip(exchanged.first_row, exchanged.run.measured, strict=True)
-    ]
-    behind = [queued(measured.communication, measured.reductions) for measured in exchanged.run.measured]
-    everywhere = np.r_[transfer_ns >= 0, True]
-    np.logical_and.at(
-        everywhere, np.concatenate([matching.instance[rank_rows] for rank_rows in rows]), np.concatenate(behind)
-    )
-    everywhere[-1] = False  # of what is in no instance
-    delays_ns = []
-    for rank_rows in rows:
-        instance = matching.instance[rank_rows]
-        # What is in no instance has no transfer to look up.
-        ahead = np.flatnonzero(everywhere[instance[:-1]] & everywhere[instance[1:]])
-        delays_ns.append(np.diff(matching.table.start_ns[rank_rows])[ahead] - transfer_ns[instance[ahead]])
-    all_delays_ns = np.concatenate(delays_ns)
-    return float(all_delays_ns.mean()) if len(all_delays_ns) else 0.0

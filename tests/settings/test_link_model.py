@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.prediction.link_model import Affine, Hosts, LinkModel, calibrated, fitted
 from analyzers.run.calibration import Calibration, calibration_row
+from analyzers.settings.link_model import Affine, Hosts, LinkModel, calibrated, fitted
 
 MB = 1_000_000
 SIZES = np.array([0.1, 1, 10, 100]) * MB

@@ -1,0 +1,459 @@
+"""`whatif`: what a run's steps would take if something were different, by one graph for every strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from analyzers.arrays import Float64
+from analyzers.causes import KEPT, RELEASED, Model
+from analyzers.collectives import exchange
+from analyzers.errors import NotReplayable
+from analyzers.notices import Code, Notice, Notices
+from analyzers.prediction.answers import (
+    OWN_WORDS,
+    SCHEMA,
+    Baseline,
+    Prediction,
+    Recommended,
+    WhatIf,
+    chosen,
+    scaled_out,
+    would_take,
+)
+from analyzers.prediction.evidence import awaited, borrowing, measured_step, replay_doubts, run_doubts
+from analyzers.prediction.options import USUAL_MB, Options
+from analyzers.rank import RunSummary, has_causes
+from analyzers.ranks import RankNumber
+from analyzers.reporting import Analyses
+from analyzers.run import UNPROFILED, Calibration, Manifest, world_size
+from analyzers.scenarios import KINDS, LEAST_SHARE, Gain, Scenario, Subject, gain_between, gains_of, host_at, of_rank
+from analyzers.settings import FSDP2, Assumption, DdpSettings, FsdpSettings, LinkModel, Setting, Sharding
+from analyzers.units import ms, percent
+
+# Where remainders that nothing explains make the step longer by more than this share of it, nothing is predicted.
+MOST_UNKNOWN = 1 / 3
+# No step is known better than this (docs/dev/predictions.md).
+KNOWN_TO = 0.01
+# A rank's scenario is a finding from this share of the step on.
+LEAST_OF_RANK = 0.05
+# Shares of a figure up to which it may be wrong, for each grade.
+LOW, FAIR = 0.25, 0.05
+# A replay is off by more than this.
+FAR_OFF = 0.25
+
+
+def whatif(run: RunSummary, options: Options | None = None, links: LinkModel | Calibration | None = None) -> WhatIf:
+    """Predict what is asked for; without options all that the run can have.
+
+    `links` take the place of those beside the run, and of the run's own transfers. Raises NotReplayable where the run
+    has no graph of causes, where most of its critical path has no known cause, or for what its strategy does not have.
+    """
+    return _Answering(run, options or Options(), links).answer()
+
+
+def usual(run: RunSummary, links: LinkModel | Calibration | None = None) -> WhatIf | None:
+    """Predict all that a run can have; None where nothing can be predicted."""
+    try:
+        return whatif(run, links=links)
+    except NotReplayable:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Predicted settings, what they rest on, and over what links."""
+
+    predictions: list[Prediction]
+    assumptions: list[Assumption]
+    links: str
+    bucket_mb: float | None
+    buckets: list[int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Answering:
+    """A run, and what is asked of it."""
+
+    run: RunSummary
+    options: Options
+    links: LinkModel | Calibration | None
+
+    def answer(self) -> WhatIf:
+        found = self._settings()
+        others = [self._predicted(gain) for gain in self._gains]
+        others += self._accumulations()
+        others.sort(key=lambda each: (each.of_degree, -each.gain_ns))
+        if not found.predictions and not others:
+            raise self._refused("nothing of what is asked for can be changed in it")
+        measured_ns, source, spread = self._measured
+        error = self._step_ns / measured_ns - 1
+        baseline = Baseline(found.bucket_mb, self.gpus, found.buckets, measured_ns, round(self._step_ns), source, error)
+        uncertainty_ns = round(max(abs(error), spread, KNOWN_TO) * self._step_ns)
+        recommended, headline = self._recommended(found.predictions, others, uncertainty_ns)
+        grade, why = self._grade(recommended, error)
+        return WhatIf(
+            schema=SCHEMA,
+            run=self.run.name,
+            baseline=baseline,
+            scenarios=[*others, *found.predictions],
+            recommended=recommended,
+            headline=headline,
+            grade=grade,
+            grade_why=why,
+            uncertainty_ns=uncertainty_ns,
+            as_recorded=self.links is None and self.options.hosts is None and not self.options.changed.words,
+            links=found.links,
+            assumptions=list(dict.fromkeys(each.text for each in found.assumptions)),
+            warnings=list(map(str, self.run.warnings)),
+            scale_out=scaled_out(found.predictions, uncertainty_ns),
+        )
+
+    # What predictions are made from.
+
+    @cached_property
+    def analyses(self) -> Analyses:
+        return Analyses(self.run, None)
+
+    @cached_property
+    def model(self) -> Model:
+        """Return the causal model. Raises NotReplayable where there is none that tells."""
+        if not has_causes(self.run) and self.analyses.why_no_causes is None:
+            no_launches = "no launches of kernels are recorded: record the CPU's activity together with the device's"
+            raise self._refused(no_launches)
+        model = self.analyses.causes
+        if model is None:
+            raise self._refused(self.analyses.why_no_causes or "what waited for what is not known")
+        released, kept = model.step_lengths.mean(axis=0)[[RELEASED, KEPT]]
+        unknown = float((kept - released) / kept)
+        if unknown > MOST_UNKNOWN:
+            raise self._refused(f"for {percent(unknown)} of the step nothing tells what was waited for")
+        return model
+
+    def _refused(self, why: str | NotReplayable) -> NotReplayable:
+        return NotReplayable(f"{self.run.name}: {why}")
+
+    @cached_property
+    def gpus(self) -> int:
+        """Return how many GPUs the run had."""
+        return world_size(self.run.manifest or Manifest(), self.run.ranks)
+
+    @cached_property
+    def _measured(self) -> tuple[int, Any, float]:
+        return measured_step(self.analyses)
+
+    @property
+    def _step_ns(self) -> float:
+        """Return the step as replayed."""
+        return float(self.model.step_lengths[:, 0].mean())
+
+    @cached_property
+    def _doubts(self) -> list[Notice]:
+        """Return what speaks against all predictions of the run."""
+        answers_to_hosts = self.model.calibrated.answers
+        doubts = run_doubts(self.run, self.run.manifest or Manifest(), answers_to_hosts=answers_to_hosts)
+        return [*doubts, *replay_doubts(self._step_ns / self._measured[0] - 1)]
+
+    # Scenarios of the graph.
+
+    @cached_property
+    def _gains(self) -> list[Gain]:
+        subject, options = Subject(self.model), self.options
+        asked: list[Scenario] = []
+        if options.is_open or options.only:
+            unknown = set(options.only) - {kind.name for kind in KINDS} - {"caps", "fsdp"}
+            if unknown:
+                names = ", ".join(kind.name for kind in KINDS)
+                raise self._refused(f"--only {min(unknown)}: there is no such kind; give some of {names}, caps, fsdp")
+            kinds = [kind for kind in KINDS if not options.only or kind.name in options.only]
+            asked += [scenario for kind in kinds for scenario in kind.find(subject)]
+        if options.straggler is not None:
+            asked += self._straggler(subject, RankNumber(options.straggler))
+        asked += [host_at(share) for share in options.host_times]
+        return gains_of(subject, asked) if asked else []
+
+    def _straggler(self, subject: Subject, rank: RankNumber) -> list[Scenario]:
+        ranks = subject.lags.graph.ranks
+        if len(ranks) < 2:
+            raise self._refused("one rank has no others to be late for: leave --straggler out")
+        if rank not in ranks:
+            raise self._refused(f"--straggler {rank}: there is no such rank in it")
+        found = of_rank(subject, rank)
+        if not found:
+            raise self._refused(
+                f"--straggler {rank}: no other rank runs the same kernels, so none says what it would take"
+            )
+        return found
+
+    @cached_property
+    def _awaited(self) -> frozenset[RankNumber]:
+        return awaited(exchange(self.run, self.run.calibration))
+
+    def _predicted(self, gain: Gain) -> Prediction:
+        scenario = gain.scenario
+        doubts = list(self._doubts)
+        if not gain.reliable:
+            text = "most of it is time that no dependency explains"
+            doubts.insert(0, Notice(Code.NOTHING_EXPLAINS_IT, text))
+        if scenario.kind == "hook":
+            doubts.append(Notice(Code.CASTS_NOT_COUNTED, "what the casts of gradients take is not counted"))
+        low_ns, high_ns = gain.interval_ns
+        return Prediction(
+            kind=scenario.kind,
+            at=scenario.at.partition(":")[0],
+            value=scenario.value,
+            words=scenario.words,
+            predicted_step_ns=round(gain.step_ns),
+            gain_ns=round(gain.gain_ns),
+            interval_ns=(round(low_ns), round(high_ns)),
+            reliable=not doubts,
+            why=Notices(doubts) if doubts else None,
+            of_degree=scenario.of_degree,
+            is_finding=self._is_finding(gain),
+        )
+
+    def _is_finding(self, gain: Gain) -> bool:
+        """Whether a change is worth naming first: a definite cure that brings enough, told apart from nothing."""
+        scenario = gain.scenario
+        of_rank = scenario.kind == "straggler"
+        least = LEAST_OF_RANK if of_rank else LEAST_SHARE
+        enough = gain.gain_ns >= least * self._step_ns and gain.interval_ns[0] > 0 and gain.reliable
+        if not enough or scenario.of_degree or scenario.kind == "alike":
+            return False
+        place, _, number = scenario.at.partition(":")[0].partition(" ")
+        return not of_rank or place != "rank" or RankNumber(int(number)) in self._awaited
+
+    def _accumulations(self) -> list[Prediction]:
+        if not self.options.accumulations:
+            return []
+        settings = self._ddp
+        found = []
+        for count in self.options.accumulations:
+            before, after = settings.accumulated(count)
+            words = f"gradients of {count} microbatches added up in each step"
+            scenario = Scenario("accumulation", "the step", lambda lags: lags, words, count, of_degree=True)
+            found.append(self._predicted(gain_between(scenario, before, after)))
+        return found
+
+    # Settings of strategies.
+
+    @cached_property
+    def _ddp(self) -> DdpSettings:
+        try:
+            return DdpSettings.of(self.run, self.model, self.links)
+        except NotReplayable as error:
+            raise self._refused(error) from None
+
+    @cached_property
+    def _is_sharded(self) -> bool:
+        return any(FSDP2 in measured.communication.strategy for measured in self.run.measured)
+
+    def _settings(self) -> _Found:
+        """Return predicted settings. What is not asked for by name, and a run does not have, is left out."""
+        options = self.options
+        nothing = _Found([], [], "the run's own", None, [])
+        wanted = options.is_open or options.asks_of_settings or {"caps", "fsdp"} & {*options.only}
+        if not wanted:
+            return nothing
+        self.model  # noqa: B018  a run without one is refused for that
+        try:
+            if self._is_sharded:
+                return self._of_fsdp()
+            if options.asks_of_fsdp:
+                raise self._refused("what is asked is FSDP2's, and this run has no FSDP2: leave its options out")
+            return self._of_ddp()
+        except NotReplayable:
+            if options.is_open:
+                return nothing
+            raise
+
+    def _of_ddp(self) -> _Found:
+        options, settings = self.options, self._ddp
+        counts = options.gpus or (self.gpus,)
+        if max(counts) < 2 and options.asks_of_ddp:
+            raise self._refused("one GPU synchronizes nothing; say with --gpus how many there might be")
+        if max(counts) < 2 and not options.gpus:
+            return _Found([], [], "none", settings.bucket_mb, [])
+        caps = options.bucket_mb or (USUAL_MB if max(counts) > 1 else (settings.bucket_mb,))
+        # One GPU has no buckets.
+        asked = [Setting(cap, gpus) for gpus in counts for cap in (caps if gpus > 1 else (settings.bucket_mb,))]
+        try:
+            answered = settings.answer(asked, options.changed)
+        except NotReplayable as error:
+            raise self._refused(error) from None
+        assumptions = settings.assumed(asked, options.changed)
+        links, predictions = replace(settings.links.asked, hosts=options.hosts), []
+        for place, each in enumerate(asked):
+            doubts = settings.doubts(each, options.changed)
+            kind = "links" if self.links is not None or options.hosts is not None else "caps"
+            own = each.bucket_mb == settings.bucket_mb and each.gpus == self.gpus and not options.changed.words
+            cap = "DDP's default" if each.bucket_mb is None else f"{each.bucket_mb:g} MB"
+            words = OWN_WORDS if own else f"buckets of {cap}" if each.gpus > 1 else "one GPU"
+            words += f" and {options.changed.words}" if options.changed.words else ""
+            sizes = answered.buckets[place]
+            has_links = each.gpus > 1
+            predictions.append(
+                self._of_setting(
+                    answered.own,
+                    answered.lengths[:, place],
+                    [
+                        *doubts,
+                        *(borrowing(self.run, self.run.manifest or Manifest(), assumptions) if has_links else []),
+                    ],
+                    kind=kind if each.gpus == self.gpus else "gpus",
+                    at="DistributedDataParallel",
+                    value=each.bucket_mb if each.gpus == self.gpus else each.gpus,
+                    words=words if each.gpus == self.gpus else f"{words} on {each.gpus:,} GPUs",
+                    bucket_mb=each.bucket_mb,
+                    gpus=each.gpus,
+                    link_gbps=links.busbw_gbps(sizes, each.gpus) if has_links else None,
+                    latency_us=float(links.collective_ns(0, each.gpus)) / 1e3 if has_links else None,
+                    predicted_exposed_comm_ns=round(answered.exposed_ns[place]),
+                    buckets=sizes,
+                    alone_ns=self._alone_ns(settings),
+                )
+            )
+        own_buckets = settings.places.nbytes.tolist() if self.gpus > 1 else []
+        return _Found(predictions, assumptions, links.source, settings.bucket_mb, own_buckets)
+
+    def _alone_ns(self, settings: DdpSettings) -> float:
+        """Return what a step takes that synchronizes nothing: as measured, else as replayed."""
+        if self.gpus == 1:
+            return self._step_ns
+        nosync = self.analyses.controls.step_ns("nosync")
+        lags = settings.unsynchronized
+        return float(nosync) if nosync is not None else float(lags.paces(lags)[0, 0])
+
+    def _of_fsdp(self) -> _Found:
+        options = self.options
+        unfit = {"--bucket-mb": options.bucket_mb, "--grad-accumulation": options.accumulations}
+        named = [name for name, value in unfit.items() if value] + (
+            [options.changed.words] if options.changed.words else []
+        )
+        if named:
+            raise self._refused(f"{named[0]} is of DDP, and this run is of FSDP2, which has no buckets: leave it out")
+        if options.gpus and min(options.gpus) < 2:
+            raise self._refused("on one GPU FSDP2 shards nothing; give 2 or more to --gpus")
+        try:
+            settings = FsdpSettings.of(self.run, self.model, self.links)
+        except NotReplayable as error:
+            raise self._refused(error) from None
+        counts = options.gpus or (self.gpus,)
+        by_name = [options.sharding(gpus) for gpus in counts if options.asks_of_fsdp]
+        asked = by_name or ([Sharding(gpus) for gpus in counts] if options.gpus else settings.usual())
+        lengths = settings.step_lengths(asked, options.hosts)
+        links = settings.scatters.asked
+        assumptions = settings.assumed(asked)
+        predictions = [
+            self._of_setting(
+                self.model.step_lengths,
+                lengths[:, place],
+                settings.doubts(each, options.hosts),
+                kind="fsdp",
+                at="fully_shard",
+                value=each.words or each.gpus,
+                words=(each.words or OWN_WORDS) + (f" on {each.gpus:,} GPUs" if each.gpus != self.gpus else ""),
+                gpus=each.gpus,
+                link_gbps=links.busbw_gbps(settings.reduced_bytes(each), each.gpus),
+                latency_us=float(links.collective_ns(0, each.gpus)) / 1e3,
+                buckets=settings.reduced_bytes(each),
+            )
+            for place, each in enumerate(asked)
+        ]
+        own = settings.reduced_bytes(Sharding(self.gpus))
+        return _Found(predictions, assumptions, settings.gathers.asked.source, None, own)
+
+    def _of_setting(
+        self, before: Float64, after: Float64, doubts: Sequence[Notice], *, alone_ns: float | None = None, **fields: Any
+    ) -> Prediction:
+        scenario = Scenario(fields["kind"], fields["at"], lambda lags: lags, fields["words"])
+        gain = gain_between(scenario, before, after)
+        doubts = [*self._doubts, *doubts]
+        step_ns = max(gain.step_ns, 1.0)
+        low_ns, high_ns = gain.interval_ns
+        return Prediction(
+            predicted_step_ns=round(step_ns),
+            gain_ns=round(gain.gain_ns),
+            interval_ns=(round(low_ns), round(high_ns)),
+            reliable=not doubts,
+            why=Notices(doubts) if doubts else None,
+            efficiency=None if alone_ns is None else min(alone_ns / step_ns, 1.0),
+            of_degree=True,
+            **fields,
+        )
+
+    # What is said first.
+
+    def _recommended(
+        self, settings: Sequence[Prediction], others: Sequence[Prediction], noise_ns: int
+    ) -> tuple[Recommended | None, str]:
+        """Return what is recommended, and the first sentence: findings first, unless settings are asked for."""
+        first = next((each for each in others if each.is_finding), None)
+        counts = [each.gpus or 1 for each in settings]
+        chosen_gpus = self.gpus if self.gpus in counts and self.gpus > 1 else next((n for n in counts if n > 1), 1)
+        there = [each for each in settings if each.gpus == chosen_gpus]
+        best = min(there, key=lambda each: each.predicted_step_ns, default=None)
+        if self.options.asks_of_settings and best is not None:
+            recommended = chosen(best, self._of_best(best, settings, noise_ns))
+            return recommended, _sentence(recommended.why)
+        if first is not None and (best is None or first.gain_ns >= best.gain_ns or best.gain_ns <= noise_ns):
+            recommended = chosen(first, _answer(first))
+            return recommended, _sentence(recommended.why)
+        if best is not None and best.gain_ns > max(noise_ns, LEAST_SHARE * best.before_ns):
+            recommended = chosen(best, _answer(best))
+            return recommended, _sentence(recommended.why)
+        if self.options.is_open:
+            most = next(
+                (each for each in others if each.of_degree and each.gain_ns >= LEAST_SHARE * each.before_ns), None
+            )
+            said = "nothing that tracer knows of would bring 1 % of the step"
+            return None, _sentence(said if most is None else f"{said} by itself; {would_take(most)}")
+        asked = max([*others, *settings], key=lambda each: each.gain_ns)
+        recommended = chosen(asked, _answer(asked))
+        return recommended, _sentence(recommended.why)
+
+    def _of_best(self, best: Prediction, settings: Sequence[Prediction], noise_ns: int) -> str:
+        """Say what the best of the settings that are asked for brings."""
+        steps = [each.predicted_step_ns for each in settings if each.gpus == best.gpus]
+        if best.gpus == self.gpus and len(steps) > 1 and max(steps) - min(steps) <= noise_ns:
+            apart = ms(max(steps) - min(steps)) if max(steps) > min(steps) else "nothing"
+            return f"no choice matters here: they differ by {apart}, and differences below {ms(noise_ns)} are noise"
+        if best.gpus != self.gpus:
+            return f"with {best.words} a step would take {ms(best.predicted_step_ns)}, and takes {ms(best.before_ns)}"
+        if best.gain_ns <= noise_ns:
+            return f"none here is told apart from the run's own settings: differences below {ms(noise_ns)} are noise"
+        return _answer(best)
+
+    def _grade(self, recommended: Recommended | None, error: float) -> tuple[str, str | None]:
+        """Return how far the first sentence can be trusted, and why no further."""
+        if recommended is not None and not recommended.reliable:
+            return "low", "what is recommended is not to be trusted"
+        low = {"the replay of the run's own step is off by more than a quarter": abs(error) > FAR_OFF}
+        fair = {"no step was timed without the profiler": self.analyses.controls.step_ns(UNPROFILED) is None}
+        if recommended is not None and recommended.gain_ns > 0:
+            low_ns, high_ns = recommended.within_ns
+            wrong = (high_ns - low_ns) / 2 / recommended.gain_ns
+            low["the gain may be wrong by a quarter"] = wrong > LOW
+            fair["the gain may be wrong by a twentieth"] = wrong > FAIR
+        for grade, reasons in (("low", low), ("fair", fair)):
+            for why, holds in reasons.items():
+                if holds:
+                    return grade, why
+        return "high", None
+
+
+def _answer(found: Prediction) -> str:
+    """Say what a change would bring, and within what."""
+    said = would_take(found)
+    low_ns, high_ns = found.within_ns
+    if found.gain_ns <= 0:
+        return said
+    if low_ns <= 0:
+        return f"{said}; the gain is {ms(found.gain_ns)}, and not told apart from the replay's own error"
+    return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -1,0 +1,193 @@
+"""`whatif`: what is asked is answered, the first sentence is of the best finding, and what cannot be is refused."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from analyzers.errors import NotReplayable
+from analyzers.notices import Code
+from analyzers.prediction import USUAL_MB, Options, Prediction, WhatIf, usual, whatif
+from analyzers.prediction.answers import OF_CAPS, OWN_ERROR, scaled_out
+from analyzers.rank.summary import summarize
+from analyzers.settings import Affine, Hosts, LinkModel
+from tests.support.causal import gains, model_of
+from tests.support.samples import ROOT, SAMPLES, explained
+
+SHARED = ROOT.parent / "shared"
+
+SICK, RESNET50, SINGLE = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet50-ddp4-bf16", SAMPLES / "resnet18-ddp1"
+FSDP, EVERY = SAMPLES / "resnet18-fsdp4", SAMPLES / "every-collective4"
+
+
+@cache
+def answered(run: Path) -> WhatIf:
+    return whatif(explained(run))
+
+
+def one(found: WhatIf, kind: str, value: object = None) -> Prediction:
+    (each,) = [each for each in found.scenarios if each.kind == kind and value in (None, each.value)]
+    return each
+
+
+def test_every_gain_of_the_graph_is_told_as_it_is():
+    found = answered(SICK)
+    for gain in gains(model_of(SICK)):
+        at = gain.scenario.at.partition(":")[0]
+        (told,) = [
+            each
+            for each in found.others
+            if (each.kind, each.at, each.value) == (gain.scenario.kind, at, gain.scenario.value)
+        ]
+        assert told.gain_ns == round(gain.gain_ns)
+        assert told.interval_ns == tuple(round(end) for end in gain.interval_ns)
+        assert told.before_ns == pytest.approx(found.baseline.predicted_step_ns, abs=2)
+
+
+def test_the_answer_is_the_largest_finding_with_what_it_would_take():
+    found = answered(SICK)
+    assert found.recommended is not None
+    assert (found.recommended.kind, found.recommended.at, found.recommended.value) == ("straggler", "rank 1", "host")
+    assert found.headline.startswith(
+        "With the host of rank 1 as the others' a step would take 8.46 ms instead of 12.13"
+    )
+    assert found.recommended.why == found.headline[0].lower() + found.headline[1:]
+    pageable = answered(SAMPLES / "resnet18-ddp2-pageable")
+    assert pageable.recommended is not None
+    assert pageable.recommended.kind == "copies"
+
+
+def test_the_three_faults_of_a_sick_run_out_come_to_its_cured_step():
+    """Its rank 1's host, copies and buffers; within a twentieth of the cured run's 8.14 ms."""
+    found = answered(SICK)
+    assert found.recommended is not None
+    assert found.recommended.predicted_step_ns == pytest.approx(8.14e6, rel=0.05)
+
+
+def test_a_healthy_run_is_told_that_nothing_would_bring_much():
+    found = answered(SAMPLES / "resnet18-ddp2-cured")
+    assert found.recommended is None
+    assert found.headline.startswith("Nothing that tracer knows of would bring 1 % of the step by itself")
+
+
+def test_a_rank_is_first_only_where_others_wait_for_it():
+    """Rank 0's host is the slower one in the cured run by chance: nobody waits for it throughout."""
+    late = [each for each in answered(SAMPLES / "resnet18-ddp2-cured").others if each.kind == "straggler"]
+    assert late
+    assert not any(each.is_finding for each in late)
+
+
+def test_caps_and_gpus_are_each_answered_and_marked():
+    found = whatif(explained(RESNET50), Options(bucket_mb=USUAL_MB, gpus=(4, 64)))
+    assert [(each.bucket_mb, each.gpus) for each in found.of_settings] == [(c, g) for g in (4, 64) for c in USUAL_MB]
+    assert {each.kind for each in found.of_settings} == {"caps", "gpus"}
+    assert found.others == []
+    assert found.scale_out == scaled_out(found.of_settings, found.uncertainty_ns)
+    extrapolated = [each for each in found.of_settings if each.gpus == 64]
+    assert all(Code.LINKS_EXTRAPOLATED in {notice.code for notice in each.why or ()} for each in extrapolated)
+    more = {each.bucket_mb: each.predicted_step_ns for each in extrapolated}
+    own = {each.bucket_mb: each.predicted_step_ns for each in found.of_settings if each.gpus == 4}
+    assert all(more[cap] >= own[cap] for cap in own)
+    assert all(0 < (each.efficiency or 0) <= 1 for each in found.of_settings)
+
+
+def test_hosts_set_the_bandwidth_beyond_one():
+    hosts = Hosts(8, 5.0)
+    found = whatif(explained(RESNET50), Options(bucket_mb=(100.0,), gpus=(8, 16), hosts=hosts))
+    near, far = found.of_settings
+    assert (near.link_gbps or 0) > 5 >= (far.link_gbps or 0)
+    assert any("5 GB/s per host" in words for words in found.assumptions)
+    assert found.baseline == answered(RESNET50).baseline
+
+
+def test_one_gpu_needs_links_and_then_has_caps():
+    with pytest.raises(NotReplayable, match="--links FILE"):
+        whatif(explained(SINGLE), Options(gpus=(4,)))
+    links = LinkModel({4: Affine(4, 20_000.0, 2.0)}, "as given")
+    found = whatif(explained(SINGLE), Options(bucket_mb=(25.0,), gpus=(1, 4)), links)
+    alone, four = found.of_settings
+    assert alone.gain_ns == 0
+    assert four.predicted_step_ns > alone.predicted_step_ns
+    # It is literally that of every group.
+    assert four.latency_us == pytest.approx(20.0)
+    assert "with buckets of 25 MB on 4 GPUs" in found.headline.lower().replace("mb", "MB").replace("gpus", "GPUs")
+
+
+def test_microbatches_hosts_and_ranks_are_asked_for_by_name():
+    found = whatif(explained(SICK), Options(accumulations=(2, 4), host_times=(0.5, 0), straggler=1))
+    assert found.of_settings == []
+    assert {each.kind for each in found.others} == {"accumulation", "host", "graph", "straggler"}
+    two, four = (one(found, "accumulation", count) for count in (2, 4))
+    own_ns = found.baseline.predicted_step_ns
+    assert two.before_ns == pytest.approx(2 * own_ns, abs=4)
+    assert own_ns < two.predicted_step_ns < four.predicted_step_ns < 4 * own_ns
+    whole = one(found, "straggler", "all")
+    assert whole.gain_ns >= max(one(found, "straggler", part).gain_ns for part in ("host", "compute", "input")) - 1
+    assert one(found, "graph").predicted_step_ns <= one(found, "host").predicted_step_ns
+
+
+def test_only_what_is_asked_for():
+    found = whatif(explained(SICK), Options(only=("straggler", "buffers")))
+    assert {each.kind for each in found.scenarios} <= {"straggler", "buffers"}
+    assert {each.kind for each in whatif(explained(SICK), Options(only=("caps",))).scenarios} == {"caps"}
+    with pytest.raises(NotReplayable, match="there is no such kind"):
+        whatif(explained(SICK), Options(only=("speed",)))
+
+
+def test_what_is_printed_adds_the_replays_own_error():
+    for each in answered(RESNET50).scenarios:
+        apart = round((OF_CAPS if each.is_setting else OWN_ERROR) * each.predicted_step_ns)
+        assert each.within_ns == (each.interval_ns[0] - apart, each.interval_ns[1] + apart)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "words"),
+    [
+        (FSDP, Options(bucket_mb=(5.0,)), "has no buckets"),
+        (FSDP, Options(gpus=(1,)), "shards nothing"),
+        (RESNET50, Options(prefetch=False), "FSDP2's"),
+        (SINGLE, Options(bucket_mb=(5.0,)), "--gpus"),
+        (SINGLE, Options(straggler=0), "leave --straggler out"),
+        (SICK, Options(straggler=7), "no such rank"),
+        (EVERY, Options(bucket_mb=(5.0,)), "do not show the gradients"),
+    ],
+)
+def test_what_a_run_does_not_have_is_refused(run, options, words):
+    with pytest.raises(NotReplayable, match=words):
+        whatif(explained(run), options)
+
+
+def test_a_run_that_was_read_without_its_graph_is_refused():
+    bare = summarize(SICK, causes=False)
+    assert usual(bare) is None
+    with pytest.raises(NotReplayable, match="no launches of kernels are recorded"):
+        whatif(bare)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no runs beside the checkout")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("run", "kind"),
+    [
+        ("accum", "accumulation"),
+        ("buffers", "buffers"),
+        ("optimizer", "optimizer"),
+        ("pageable", "copies"),
+        ("offload", "copies"),
+        ("loader", "input"),
+        ("sharedgpu", "straggler"),
+        ("healthy", None),
+        ("fp32", None),
+        ("layout", None),
+    ],
+)
+def test_planted_faults_are_what_the_first_sentence_names(run, kind):
+    found = answered(SHARED / "traces-advice" / run)
+    assert (found.recommended.kind if found.recommended is not None else None) == kind
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no runs beside the checkout")
+@pytest.mark.slow
+def test_a_run_whose_waits_have_no_cause_is_refused():
+    with pytest.raises(NotReplayable, match="nothing tells what was waited for"):
+        answered(SHARED / "traces-foreign" / "lightllm-decode8")
