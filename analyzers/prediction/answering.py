@@ -228,6 +228,8 @@ class _Answering:
     def _accumulations(self) -> list[Prediction]:
         if not self.options.accumulations:
             return []
+        if self._is_sharded:
+            raise self._refused("--grad-accumulation is of DDP, and this run is of FSDP2: leave it out")
         settings = self._ddp
         found = []
         for count in self.options.accumulations:
@@ -265,7 +267,7 @@ class _Answering:
                 raise self._refused("what is asked is FSDP2's, and this run has no FSDP2: leave its options out")
             return self._of_ddp()
         except NotReplayable:
-            if options.is_open:
+            if options.is_open and self.links is None:
                 return nothing
             raise
 
@@ -305,7 +307,7 @@ class _Answering:
                     kind=kind if each.gpus == self.gpus else "gpus",
                     at="DistributedDataParallel",
                     value=each.bucket_mb if each.gpus == self.gpus else each.gpus,
-                    words=words if each.gpus == self.gpus else f"{words} on {each.gpus:,} GPUs",
+                    words=words if each.gpus in (1, self.gpus) else f"{words} on {each.gpus:,} GPUs",
                     bucket_mb=each.bucket_mb,
                     gpus=each.gpus,
                     link_gbps=links.busbw_gbps(sizes, each.gpus) if has_links else None,
