@@ -55,9 +55,8 @@ def with_taken(
 def _taken_ns(events: Events, nodes: Int64, called: Int64) -> Int64:
     """Return when each gradient is taken: when its node ends, or calls for a reduction."""
     start_ns, end_ns = events.start_ns[nodes], events.end_ns[nodes]
-    call_ns = np.sort(events.start_ns[called])
-    following = values_at(call_ns, np.searchsorted(call_ns, start_ns), np.iinfo(np.int64).max)
-    return np.minimum(end_ns, following)
+    call_ns = np.r_[np.sort(events.start_ns[called]), np.iinfo(np.int64).max]
+    return np.minimum(end_ns, call_ns[np.searchsorted(call_ns, start_ns, side="left")])
 
 
 def _is_last_pass(gradients: Gradients) -> Mask:
