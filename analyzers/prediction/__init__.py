@@ -1,4 +1,4 @@
-"""What a run's steps would take if something were different: the answers of `tracer whatif`.
+"""What steps would take: the answers of `tracer whatif`.
 
 `options` is what is asked for, `answering` asks the graph's scenarios and the settings of the run's strategy, `answers`
 are what it says, `evidence` what speaks for and against it.

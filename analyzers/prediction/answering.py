@@ -1,4 +1,4 @@
-"""`whatif`: what a run's steps would take if something were different, by one graph for every strategy."""
+"""`whatif`: what steps would take, by one graph for every strategy."""
 
 from __future__ import annotations
 
@@ -430,6 +430,8 @@ class _Answering:
 
     def _grade(self, recommended: Recommended | None, error: float) -> tuple[str, str | None]:
         """Return how far the first sentence can be trusted, and why no further."""
+        if self._doubts:
+            return "low", str(self._doubts[0])
         if recommended is not None and not recommended.reliable:
             return "low", "what is recommended is not to be trusted"
         low = {"the replay of the run's own step is off by more than a quarter": abs(error) > FAR_OFF}

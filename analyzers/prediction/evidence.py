@@ -1,4 +1,4 @@
-"""A run's step as measured, and what speaks for and against predictions of it."""
+"""A run's step as measured, and what makes predictions doubtful."""
 
 from __future__ import annotations
 

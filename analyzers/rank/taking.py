@@ -1,4 +1,4 @@
-"""Gradients as the backward takes them: from when on each may be reduced.
+"""From when on each gradient may be reduced.
 
 autograd   |conv backward launch|AccumulateGrad: copy in|c10d::allreduce_||    taken when its node ends, or calls
 stream 7              ####        ##                                                 ready when ## stops
@@ -56,7 +56,8 @@ def _taken_ns(events: Events, nodes: Int64, called: Int64) -> Int64:
     """Return when each gradient is taken: when its node ends, or calls for a reduction."""
     start_ns, end_ns = events.start_ns[nodes], events.end_ns[nodes]
     call_ns = np.r_[np.sort(events.start_ns[called]), np.iinfo(np.int64).max]
-    return np.minimum(end_ns, call_ns[np.searchsorted(call_ns, start_ns, side="left")])
+    taken_ns: Int64 = np.minimum(end_ns, call_ns[np.searchsorted(call_ns, start_ns, side="left")])
+    return taken_ns
 
 
 def _is_last_pass(gradients: Gradients) -> Mask:

@@ -1,4 +1,4 @@
-"""What steps would take with other settings of DDP or FSDP2, other links, or another number of GPUs.
+"""Steps with other settings, links, or another number of GPUs.
 
     graph of causes -> places where gradients may be reduced -> replays of several layouts side by side
 

@@ -1,4 +1,4 @@
-"""`DdpSettings`: what steps of DDP, or of one GPU that may use it, would take with other buckets, GPUs or links."""
+"""`DdpSettings`: steps of DDP with other buckets, GPUs or links."""
 
 from __future__ import annotations
 

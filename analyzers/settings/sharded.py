@@ -1,4 +1,4 @@
-r"""`FsdpSettings`: what steps of FSDP2 would take with other options, links or GPUs.
+r"""`FsdpSettings`: steps of FSDP2 with other options, links or GPUs.
 
 communicator   G2 G1 R2 G0 R1 R0          G1 is asked for while 2 computes, and so before R2
 no prefetch    G2 R2 G1 R1 G0 R0          each is asked for in its own turn, behind what 2 reduces

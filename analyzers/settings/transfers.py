@@ -1,4 +1,4 @@
-"""A run's own transfers of one kind, against what links say of them alone."""
+"""A run's own transfers, against what links say of them."""
 
 from __future__ import annotations
 

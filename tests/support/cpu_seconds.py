@@ -89,14 +89,14 @@ def measured(command: list[str]) -> tuple[int, float]:
 
 
 def running_s() -> float:
-    """CPU seconds of this process's children that run still, with those that they waited for."""
+    """CPU seconds of this process's children that nobody waited for yet, with those that they waited for."""
     ticks = 0
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:
-            state, parent, *fields = place.read_text().rpartition(")")[2].split()
+            _, parent, *fields = place.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended
-        if int(parent) == os.getpid() and state != "Z":
+        if int(parent) == os.getpid():
             ticks += sum(map(int, fields[9:13]))
     return ticks / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""Sections of predictions: the answer, the run's own step, what would change it, settings, what that rests on."""
+"""Sections of predictions: the answer first, then each prediction."""
 
 from __future__ import annotations
 
