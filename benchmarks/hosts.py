@@ -218,8 +218,8 @@ class Cell:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the interval has what was measured."""
-        return self.interval_ns[0] <= self.after_ns <= self.interval_ns[1]
+        """Whether the gain's interval has what was measured."""
+        return self.interval_ns[0] <= self.before_ns - self.after_ns <= self.interval_ns[1]
 
     def __str__(self) -> str:
         steps = f"{self.before_ns / 1e6:.2f} -> {self.after_ns / 1e6:.2f} ms, predicted {self.predicted_ns / 1e6:.2f}"
@@ -244,7 +244,7 @@ def judge(folder: Path) -> list[Cell]:
 
 
 def _cell(name: str, before_ns: float, after_ns: float, left: float, one: Any) -> Cell:
-    return Cell(name, before_ns, after_ns, left, one.predicted_step_ns, one.interval_ns, one.reliable)
+    return Cell(name, before_ns, after_ns, left, one.predicted_step_ns, one.within_ns, one.reliable)
 
 
 def in_words(judged: list[Cell]) -> Iterator[str]:

@@ -258,8 +258,8 @@ class Cell:
 
     @property
     def is_covered(self) -> bool:
-        """Whether the interval has what was measured."""
-        return self.interval_ns[0] <= self.even_ns <= self.interval_ns[1]
+        """Whether the gain's interval has what was measured."""
+        return self.interval_ns[0] <= self.late_ns - self.even_ns <= self.interval_ns[1]
 
     def __str__(self) -> str:
         steps = f"{self.late_ns / 1e6:.2f} -> {self.even_ns / 1e6:.2f} ms, predicted {self.predicted_ns / 1e6:.2f}"
@@ -277,7 +277,7 @@ def judge(folder: Path) -> list[Cell]:
         name = _place_of(cell)
         asked = whatif(summarize(folder / name), Options(straggler=cell["gpus"] - 1))
         predicted, recorded_ns = asked.others[0], asked.baseline.measured_step_ns
-        step_ns, interval_ns = predicted.predicted_step_ns, predicted.interval_ns
+        step_ns, interval_ns = predicted.predicted_step_ns, predicted.within_ns
         found.append(
             Cell(name, cell["late_ns"], cell["even_ns"], recorded_ns, step_ns, interval_ns, predicted.reliable)
         )

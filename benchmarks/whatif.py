@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 import torch.distributed as dist
 
-from analyzers.prediction import Options, Scenario, whatif
+from analyzers.prediction import Options, Prediction, whatif
 from analyzers.rank.summary import summarize
 from analyzers.run.calibration import read_calibration
 from analyzers.run.manifest import LINKS as LINKS_FILE
@@ -218,8 +218,8 @@ def cells(truth: Path) -> list[dict[str, Any]]:
 class Cell:
     """One cell: its step as measured (several times: samples) and as predicted, and its row's as recorded.
 
-    `unchanged_ns` is of as many microbatches. `alone_ns` is the measured step of one GPU, null where there is none;
-    `efficiency` is the predicted one.
+    `unchanged_ns` is of as many microbatches, and of it is the gain that is predicted, within `interval_ns`. `alone_ns`
+    is the measured step of one GPU, null where there is none; `efficiency` is the predicted one.
     """
 
     row: str
@@ -227,6 +227,7 @@ class Cell:
     name: str
     samples_ns: list[float]
     predicted_ns: int
+    gain_ns: int
     interval_ns: tuple[int, int]
     unchanged_ns: int
     is_recommended: bool
@@ -244,15 +245,20 @@ class Cell:
         return self.predicted_ns / self.measured_ns - 1
 
     @property
+    def error_of_gain(self) -> float:
+        """That of the predicted gain alone, without that of the run's own step as replayed."""
+        return (self.unchanged_ns - self.gain_ns) / self.measured_ns - 1
+
+    @property
     def is_known(self) -> bool:
         """Whether its samples agree."""
         return max(self.samples_ns) / min(self.samples_ns) - 1 <= SCATTERED
 
     @property
     def is_covered(self) -> bool:
-        """Whether the interval has what was measured."""
+        """Whether the gain's interval has what was measured."""
         low, high = self.interval_ns
-        return low <= self.measured_ns <= high
+        return low <= self.unchanged_ns - self.measured_ns <= high
 
     @property
     def has_moved(self) -> bool:
@@ -283,14 +289,15 @@ def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], a
     recorded_mb = RECORDED_MB if gpus > 1 else None
     unchanged_ns = next(cell["step_ns"] for cell in of_caps if cell["bucket_mb"] == recorded_mb)
 
-    def judged(cell: dict[str, Any], name: str, scenario: Scenario, batches: int, is_recommended: bool) -> Cell:
+    def judged(cell: dict[str, Any], name: str, scenario: Prediction, batches: int, is_recommended: bool) -> Cell:
         return Cell(
             row=row.name,
             source=source,
             name=name,
             samples_ns=cell["samples_ns"],
             predicted_ns=scenario.predicted_step_ns,
-            interval_ns=scenario.interval_ns,
+            gain_ns=scenario.gain_ns,
+            interval_ns=scenario.within_ns,
             unchanged_ns=batches * unchanged_ns,
             is_recommended=is_recommended,
             alone_ns=alone_ns,
@@ -306,8 +313,10 @@ def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], a
     for cell in measured:
         if name := cell.get("change"):
             change = CHANGES[name]
-            found = whatif(summary, Options(bucket_mb=(recorded_mb,), gpus=(gpus,), **change.asked), links)
-            cells.append(judged(cell, name, found.scenarios[-1], change.microbatches, is_recommended=False))
+            of_ddp: dict[str, Any] = {"bucket_mb": (recorded_mb,), "gpus": (gpus,)} if gpus > 1 else {}
+            found = whatif(summary, Options(**of_ddp, **change.asked), links)
+            (scenario,) = found.others if change.microbatches > 1 else found.of_settings
+            cells.append(judged(cell, name, scenario, change.microbatches, is_recommended=False))
     return cells
 
 
@@ -351,6 +360,8 @@ def _errors(judged: Sequence[Cell]) -> str:
     covered = sum(cell.is_covered for cell in known)
     words = f"{len(known)} cells, {covered} in their interval"
     words += f", median {statistics.median(errors):.2%}, worst {max(errors):.2%}"
+    of_gains = [abs(cell.error_of_gain) for cell in known]
+    words += f"; of gains alone {statistics.median(of_gains):.2%}, {max(of_gains):.2%}"
     if not moved:
         return words
     wrong = sum(abs(cell.predicted_ns - cell.measured_ns) for cell in moved)

@@ -79,6 +79,12 @@ class Predicted(msgspec.Struct, frozen=True):
         return low_ns - apart_ns, high_ns + apart_ns
 
     @property
+    def steps_within_ns(self) -> tuple[int, int]:
+        """Return what the step lies between."""
+        low_ns, high_ns = self.within_ns
+        return max(self.before_ns - high_ns, 0), self.before_ns - low_ns
+
+    @property
     def share(self) -> float:
         """Return the gain's share of the step."""
         return self.gain_ns / self.before_ns if self.before_ns else 0.0

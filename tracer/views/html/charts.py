@@ -34,7 +34,7 @@ from tracer.views.html.chart import (
     axis,
     joined,
 )
-from tracer.views.sections.results import cap, gpus, row_words, rows_besides_caps, steps_within
+from tracer.views.sections.results import cap, gpus, row_words, rows_besides_caps
 
 # Between DDP's default and the smallest cap, in doublings.
 APART = 1.5
@@ -129,7 +129,7 @@ def caps_chart(prediction: WhatIf) -> Chart:
     """Draw steps over caps, a series for each number of GPUs."""
     places, baseline = cap_places(prediction), prediction.baseline
     low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
-    ends = [float(end) for scenario in prediction.of_settings for end in steps_within(scenario)]
+    ends = [float(end) for scenario in prediction.of_settings for end in scenario.steps_within_ns]
     up, ticks = _times([*ends, low_ns, high_ns, baseline.measured_step_ns], FRAME.bottom, FRAME.top)
     across = axis(min(places.values()), max(places.values()), FRAME.left + MARGIN, FRAME.right - MARGIN)
     series = []
@@ -172,7 +172,7 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
     bottom = FRAME.top + ROW * len(scenarios)
     frame = Frame(height=bottom + FOOT, left=LEFT, right=RIGHT, bottom=bottom)
     measured_ns = prediction.baseline.measured_step_ns
-    across, ticks = _times([measured_ns, *(end for each in scenarios for end in steps_within(each))], LEFT, RIGHT)
+    across, ticks = _times([measured_ns, *(end for each in scenarios for end in each.steps_within_ns)], LEFT, RIGHT)
     places = [frame.top + ROW * (place + 0.5) for place in range(len(scenarios))]
     names = [row_words(each) for each in scenarios]
     marks = [
@@ -203,7 +203,7 @@ def _predicted(
     scenario: Prediction, what: str, place: float, along: Callable[[float], float], sideways: bool = False
 ) -> ChartMark:
     """Return a prediction as a mark at a place on one axis, its step along the other."""
-    low_ns, high_ns = steps_within(scenario)
+    low_ns, high_ns = scenario.steps_within_ns
     step = along(scenario.predicted_step_ns)
     words = f"{what}: {ms(scenario.predicted_step_ns)}, between {ms(low_ns)} and {ms(high_ns)}"
     if scenario.predicted_exposed_comm_ns is not None:

@@ -23,7 +23,6 @@ from tracer.views.sections.results import (
     row_words,
     rows_besides_caps,
     signed,
-    steps_within,
 )
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def _draw_steps(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str,
             color=color,
             lw=1.2,
         )
-        low_ms, high_ms = ([steps_within(scenario)[end] / NS_PER_MS for scenario in scenarios] for end in (0, 1))
+        low_ms, high_ms = ([scenario.steps_within_ns[end] / NS_PER_MS for scenario in scenarios] for end in (0, 1))
         across = [at[scenario.bucket_mb] for scenario in scenarios]
         axis.vlines(across, low_ms, high_ms, color=color, linewidth=0.8, alpha=REACH_ALPHA)
         for scenario in scenarios:
@@ -152,7 +151,7 @@ def _draw_rows(axis: Axes, prediction: WhatIf, labels: Sequence[str], theme: The
     look = {"color": ramp(theme, 1.0), "marker": "o"}
     axis.axvline(baseline.measured_step_ns / NS_PER_MS, color=theme.ink, linewidth=0.8, linestyle=":")
     for place, scenario in enumerate(rows):
-        low_ms, high_ms = (end / NS_PER_MS for end in steps_within(scenario))
+        low_ms, high_ms = (end / NS_PER_MS for end in scenario.steps_within_ns)
         axis.hlines(place, low_ms, high_ms, color=look["color"], linewidth=0.8, alpha=REACH_ALPHA)
         _draw_point(axis, _step_ms(scenario), place, scenario.reliable, look, theme)
     axis.plot(baseline.measured_step_ns / NS_PER_MS, -0.75, zorder=4, **_measured_look(theme))

@@ -30,7 +30,6 @@ from tracer.views.sections.results.prediction import (
     scale_out_section,
     scenarios,
     signed,
-    steps_within,
 )
 from tracer.views.sections.results.scaling import (
     as_markdown,

@@ -108,12 +108,6 @@ def within(scenario: Prediction) -> str:
     return " to ".join(map(milliseconds, scenario.within_ns))
 
 
-def steps_within(scenario: Prediction) -> tuple[int, int]:
-    """Return what the step lies between, ns."""
-    low_ns, high_ns = scenario.within_ns
-    return max(scenario.before_ns - high_ns, 0), scenario.before_ns - low_ns
-
-
 def _kind(baseline: Baseline) -> str:
     return "unprofiled" if baseline.measured_from == MeasuredFrom.UNPROFILED else "as under the profiler"
 
