@@ -20,7 +20,14 @@ from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.rank import FSDP, STRATEGIES, EdgeKind, RunSummary, Section
 from analyzers.run import Calibration, Manifest, world_size
-from analyzers.scenarios import launched_in, share_in, without_activities, without_host_time
+from analyzers.scenarios import (
+    launched_in,
+    relieved,
+    share_in,
+    transferring,
+    without_activities,
+    without_host_time,
+)
 from analyzers.settings.assumption import Assumption
 from analyzers.settings.ddp import link_doubts
 from analyzers.settings.link_model import Hosts, LinkModel, RunLinks, links_of
@@ -28,6 +35,8 @@ from analyzers.settings.transfers import GATHERS, SCATTERS, Traffic
 from analyzers.trace import Collective, Kind, itemsize
 
 HALF = 2
+# What run.json calls dtypes of two bytes to which weights are cast, and a part of the names of kernels that cast.
+HALVES, CASTS = ("bf16", "fp16"), "copy_kernel_cuda"
 FSDP2 = STRATEGIES.index(FSDP)
 
 
@@ -99,7 +108,7 @@ class FsdpSettings:
     gathers: RunLinks
     scatters: RunLinks
     itemsizes: tuple[int, int]  # of what is gathered and reduced
-    autocasts: bool
+    autocasts: bool  # weights to a dtype of two bytes
 
     @classmethod
     def of(cls, run: RunSummary, model: Model, given: LinkModel | Calibration | None) -> FsdpSettings:
@@ -111,8 +120,8 @@ class FsdpSettings:
             raise NotReplayable("FSDP's ranges do not name what its typical steps gather and reduce")
         gathers, scatters = (links_of(run, model.exchanged, gpus, given, each) for each in (GATHERS, SCATTERS))
         sizes = tuple(_itemsize(model, called, traffic) for traffic in (GATHERS, SCATTERS))
-        full = max((itemsize(parameter.dtype) for parameter in manifest.parameters), default=0)
-        return cls(model, called, gpus, gathers, scatters, (sizes[0], sizes[1]), full > HALF)
+        autocasts = manifest.settings.get("amp") in HALVES
+        return cls(model, called, gpus, gathers, scatters, (sizes[0], sizes[1]), autocasts)
 
     def usual(self) -> list[Sharding]:
         """Return what people try: each for itself."""
@@ -140,10 +149,10 @@ class FsdpSettings:
         found = []
         if asked.separate_reduce_scatter_group and not self.has_own_group:
             found.append(Notice(Code.SHARED_LINKS, "how two communicators share the links is not measured"))
-        casts = asked.param_itemsize is not None and self.autocasts
-        if casts or (asked.param_itemsize or asked.reduce_itemsize):
-            text = "what casts take, those that come and those of autocast that go, is not counted"
-            found.append(Notice(Code.CASTS_NOT_COUNTED, text))
+        if asked.param_itemsize and not self.autocasts:
+            found.append(Notice(Code.CASTS_NOT_COUNTED, "what compute in another dtype takes is not counted"))
+        elif asked.reduce_itemsize:
+            found.append(Notice(Code.CASTS_NOT_COUNTED, "what the casts of gradients take is not counted"))
         return [*found, *link_doubts(self.gathers.asked, asked.gpus, hosts, "collectives")]
 
     def assumed(self, asked: Sequence[Sharding]) -> list[Assumption]:
@@ -202,10 +211,39 @@ class FsdpSettings:
     def _changed(self, asked: Sharding, hosts: Hosts | None) -> Lags:
         lags, facts = self.model.lags, self.model.facts
         lags = self._retimed(lags, asked, hosts)
+        if self._spares_casts(asked):
+            lags = lags.at(self._casts, lags.ns[self._casts] * (1 - self._cast_of_weights))
         if asked.reshard_after_forward is False:
             gone = launched_in(facts, Section.GATHERED_AGAIN)
+            lags = relieved(lags, transferring(facts, gone & (facts.of_activities("kind") == Kind.COMM)))
             lags = without_host_time(without_activities(lags, gone), share_in(facts, Section.GATHERED_AGAIN))
         return lags
+
+    def _spares_casts(self, asked: Sharding) -> bool:
+        """Whether weights are gathered in the dtype to which autocast casts them."""
+        return self.autocasts and self.itemsizes[0] > HALF and asked.param_itemsize == HALF
+
+    @cached_property
+    def _casts(self) -> Int64:
+        """Return the edges of kernels that cast, weights or anything else."""
+        facts = self.model.facts
+        named = np.array([CASTS in name for name in facts.names], dtype=bool)
+        return np.flatnonzero((facts.kind == Kind.COMPUTE) & values_at(named, facts.name, False))
+
+    @cached_property
+    def _cast_of_weights(self) -> float:
+        """Return what share of the time of kernels that cast is autocast's, of weights and of their gradients.
+
+        Each is read in one dtype and written in the other, as fast as gathered parameters are copied out.
+        """
+        facts, called = self.model.facts, self.called
+        copied = (facts.activity >= 0) & (facts.kind != Kind.COMM)
+        copied &= values_at(launched_in(facts, Section.GATHERED), facts.activity, False)
+        gathers, ns = called.of(Collective.ALL_GATHER), self.model.lags.ns[:, 0]
+        copied_ns, cast_ns = float(ns[copied].sum()), float(ns[self._casts].sum())
+        nbytes, forward = float(called.nbytes[gathers].sum()), float(called.nbytes[gathers & ~called.backward].sum())
+        weights_ns = 2 * (1 + HALF / self.itemsizes[0]) * forward * copied_ns / max(2 * nbytes, 1.0)
+        return min(weights_ns / cast_ns, 1.0) if cast_ns > 0 else 0.0
 
     def _retimed(self, lags: Lags, asked: Sharding, hosts: Hosts | None) -> Lags:
         """Return the lags with transfers over the links and of the bytes that are asked for, and copies by bytes."""

@@ -54,7 +54,7 @@ class Case:
         return self.healthy.having(*self.cures)
 
 
-LINKS = ("links", "transfers at twice the bandwidth")
+LINKS = ("links", "all transfers")
 CASES = {
     "two of three late": Case(
         replace(HOSTS, ranks=3),
