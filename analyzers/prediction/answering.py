@@ -21,7 +21,6 @@ from analyzers.prediction.answers import (
     WhatIf,
     chosen,
     scaled_out,
-    would_take,
 )
 from analyzers.prediction.evidence import awaited, borrowing, measured_step, replay_doubts, run_doubts
 from analyzers.prediction.options import USUAL_MB, Options
@@ -93,7 +92,7 @@ class _Answering:
         baseline = Baseline(found.bucket_mb, self.gpus, found.buckets, measured_ns, round(self._step_ns), source, error)
         uncertainty_ns = round(max(abs(error), spread, KNOWN_TO) * self._step_ns)
         recommended, headline = self._recommended(found.predictions, others, uncertainty_ns)
-        grade, why = self._grade(recommended, error)
+        grade, why = self._grade(recommended, error, uncertainty_ns)
         return WhatIf(
             schema=SCHEMA,
             run=self.run.name,
@@ -392,29 +391,37 @@ class _Answering:
         self, settings: Sequence[Prediction], others: Sequence[Prediction], noise_ns: int
     ) -> tuple[Recommended | None, str]:
         """Return what is recommended, and the first sentence: findings first, unless settings are asked for."""
-        first = next((each for each in others if each.is_finding), None)
-        counts = [each.gpus or 1 for each in settings]
-        chosen_gpus = self.gpus if self.gpus in counts and self.gpus > 1 else next((n for n in counts if n > 1), 1)
-        there = [each for each in settings if each.gpus == chosen_gpus]
-        best = min(there, key=lambda each: each.predicted_step_ns, default=None)
-        if self.options.asks_of_settings and best is not None:
-            recommended = chosen(best, self._of_best(best, settings, noise_ns))
-            return recommended, _sentence(recommended.why)
-        if first is not None and (best is None or first.gain_ns >= best.gain_ns or best.gain_ns <= noise_ns):
-            recommended = chosen(first, _answer(first))
-            return recommended, _sentence(recommended.why)
-        if best is not None and best.gain_ns > max(noise_ns, LEAST_SHARE * best.before_ns):
-            recommended = chosen(best, _answer(best))
-            return recommended, _sentence(recommended.why)
-        if self.options.is_open:
-            most = next(
-                (each for each in others if each.of_degree and each.gain_ns >= LEAST_SHARE * each.before_ns), None
-            )
-            said = "nothing that tracer knows of would bring 1 % of the step"
-            return None, _sentence(said if most is None else f"{said} by itself; {would_take(most)}")
-        asked = max([*others, *settings], key=lambda each: each.gain_ns)
-        recommended = chosen(asked, _answer(asked))
+        best = self._best_of(settings)
+        found = best if self.options.asks_of_settings and best is not None else self._first(best, others, noise_ns)
+        if found is None:
+            return None, _sentence(self._of_nothing(others))
+        why = self._of_best(found, settings, noise_ns) if found.is_setting else self._answer(found)
+        recommended = chosen(found, why)
         return recommended, _sentence(recommended.why)
+
+    def _best_of(self, settings: Sequence[Prediction]) -> Prediction | None:
+        """Return the shortest step on as many GPUs as the run had, else on the first number of several."""
+        counts = [each.gpus or 1 for each in settings]
+        gpus = self.gpus if self.gpus in counts and self.gpus > 1 else next((n for n in counts if n > 1), 1)
+        there = [each for each in settings if each.gpus == gpus]
+        return min(there, key=lambda each: each.predicted_step_ns, default=None)
+
+    def _first(self, best: Prediction | None, others: Sequence[Prediction], noise_ns: int) -> Prediction | None:
+        """Return the first finding, or settings that bring more; of what is asked for by name what brings most."""
+        finding = next((each for each in others if each.is_finding), None)
+        tells = best is not None and best.gain_ns > max(noise_ns, LEAST_SHARE * best.before_ns)
+        if finding is not None and not (tells and best is not None and best.gain_ns > finding.gain_ns):
+            return finding
+        if tells or self.options.is_open:
+            return best if tells else None
+        return max([*others, *([] if best is None else [best])], key=lambda each: each.gain_ns)
+
+    def _of_nothing(self, others: Sequence[Prediction]) -> str:
+        """Say that nothing is worth while, and what much of one thing would bring."""
+        said = "nothing that tracer knows of would bring 1 % of the step"
+        of_degree = (each for each in others if each.of_degree and each.gain_ns >= LEAST_SHARE * each.before_ns)
+        most = next(of_degree, None)
+        return said if most is None else f"{said} by itself; {self._would_take(most)}"
 
     def _of_best(self, best: Prediction, settings: Sequence[Prediction], noise_ns: int) -> str:
         """Say what the best of the settings that are asked for brings."""
@@ -422,13 +429,30 @@ class _Answering:
         if best.gpus == self.gpus and len(steps) > 1 and max(steps) - min(steps) <= noise_ns:
             apart = ms(max(steps) - min(steps)) if max(steps) > min(steps) else "nothing"
             return f"no choice matters here: they differ by {apart}, and differences below {ms(noise_ns)} are noise"
-        if best.gpus != self.gpus:
-            return f"with {best.words} a step would take {ms(best.predicted_step_ns)}, and takes {ms(best.before_ns)}"
-        if best.gain_ns <= noise_ns:
+        if best.gpus == self.gpus and best.gain_ns <= noise_ns:
             return f"none here is told apart from the run's own settings: differences below {ms(noise_ns)} are noise"
-        return _answer(best)
+        return self._would_take(best) if best.gpus != self.gpus else self._answer(best)
 
-    def _grade(self, recommended: Recommended | None, error: float) -> tuple[str, str | None]:
+    def _answer(self, found: Prediction) -> str:
+        """Say what a change would bring, and within what."""
+        said = self._would_take(found)
+        low_ns, high_ns = found.within_ns
+        if found.gain_ns <= 0:
+            return said
+        if low_ns <= 0:
+            return f"{said}; the gain is {ms(found.gain_ns)}, and not told apart from the replay's own error"
+        return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
+
+    def _would_take(self, found: Prediction) -> str:
+        """Say what a step would take with a change: the gain is off the step as measured, which people see.
+
+        Of a step with more batches it is off as many steps.
+        """
+        before_ns = self._measured[0] * found.before_ns / self._step_ns
+        after_ns = max(before_ns - found.gain_ns, 0)
+        return f"with {found.words} a step would take {ms(after_ns)} instead of {ms(before_ns)}"
+
+    def _grade(self, recommended: Recommended | None, error: float, noise_ns: int) -> tuple[str, str | None]:
         """Return how far the first sentence can be trusted, and why no further."""
         if self._doubts:
             return "low", str(self._doubts[0])
@@ -436,7 +460,7 @@ class _Answering:
             return "low", "what is recommended is not to be trusted"
         low = {"the replay of the run's own step is off by more than a quarter": abs(error) > FAR_OFF}
         fair = {"no step was timed without the profiler": self.analyses.controls.step_ns(UNPROFILED) is None}
-        if recommended is not None and recommended.gain_ns > 0:
+        if recommended is not None and recommended.gain_ns > (noise_ns if recommended.is_setting else 0):
             low_ns, high_ns = recommended.within_ns
             wrong = (high_ns - low_ns) / 2 / recommended.gain_ns
             low["the gain may be wrong by a quarter"] = wrong > LOW
@@ -446,17 +470,6 @@ class _Answering:
                 if holds:
                     return grade, why
         return "high", None
-
-
-def _answer(found: Prediction) -> str:
-    """Say what a change would bring, and within what."""
-    said = would_take(found)
-    low_ns, high_ns = found.within_ns
-    if found.gain_ns <= 0:
-        return said
-    if low_ns <= 0:
-        return f"{said}; the gain is {ms(found.gain_ns)}, and not told apart from the replay's own error"
-    return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
 
 
 def _sentence(words: str) -> str:

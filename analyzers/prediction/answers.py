@@ -11,7 +11,6 @@ from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice, Notices
 from analyzers.prediction.evidence import MeasuredFrom
 from analyzers.statistics import LEAST_SHARE
-from analyzers.units import ms
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,11 +199,6 @@ def _at(settings: Sequence[Prediction], gpus: int, noise_ns: int) -> AtGpus:
         reliable=best.reliable,
         hidden=exposed_ns <= max(noise_ns, LEAST_SHARE * best.predicted_step_ns),
     )
-
-
-def would_take(found: Predicted) -> str:
-    """Say what a step would take with a change, and without."""
-    return f"with {found.words} a step would take {ms(found.predicted_step_ns)} instead of {ms(found.before_ns)}"
 
 
 def chosen(best: Prediction, why: str) -> Recommended:

@@ -11,7 +11,6 @@ from analyzers.arrays import Float64
 from analyzers.causes import Charge, Lags
 from analyzers.rank import Cause
 from analyzers.scenarios.scenario import Kind, Scenario, Subject
-from analyzers.units import percent
 
 # What is tried of hosts at a share of their time.
 USUAL_SHARE = 0.5
@@ -82,7 +81,7 @@ def host_at(share: float) -> Scenario:
     if not share:
         return Scenario("graph", "the step", change, "the step as one CUDA graph", 0.0, of_degree=True)
     return Scenario(
-        "host", "all hosts", change, f"CPUs that take {percent(share)} of their time", share, of_degree=True
+        "host", "all hosts", change, f"CPUs that take {100 * share:g} % of their time", share, of_degree=True
     )
 
 

@@ -57,8 +57,16 @@ def test_the_answer_is_the_largest_finding_with_what_it_would_take():
     assert pageable.recommended.kind == "copies"
 
 
+def test_the_answer_takes_gains_off_the_step_that_people_see():
+    """The graph replays 31.32 ms, and measured are 30.81."""
+    found = answered(RESNET50)
+    assert found.recommended is not None and found.recommended.gain_ns == pytest.approx(391_641, abs=1)
+    assert found.headline.startswith("With broadcast_buffers=False a step would take 30.42 ms instead of 30.81 ms")
+    assert found.recommended.predicted_step_ns == found.baseline.predicted_step_ns - found.recommended.gain_ns
+
+
 def test_the_three_faults_of_a_sick_run_out_come_to_its_cured_step():
-    """Its rank 1's host, copies and buffers; within a twentieth of the cured run's 8.14 ms."""
+    """All are in rank 1's host, which is as the other's then; within a twentieth of the cured run's 8.14 ms."""
     found = answered(SICK)
     assert found.recommended is not None
     assert found.recommended.predicted_step_ns == pytest.approx(8.14e6, rel=0.05)

@@ -54,7 +54,8 @@ def own(prediction: WhatIf) -> Section:
     settings = gpus(baseline.gpus)
     if not prediction.is_of_fsdp and baseline.buckets:
         settings = f"{cap(baseline.bucket_mb)}, {settings}, {count(len(baseline.buckets), 'bucket')}"
-    why = f": {prediction.grade_why}" if prediction.grade_why else ""
+    why = prediction.grade_why or ""
+    why = f": {why}" if why and why not in prediction.headline else ""
     return [
         Paragraph(f"Trust is {prediction.grade}{why}."),
         Paragraph(
