@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzers.arrays import Float64
 from analyzers.causes import Charge, Lags
-from analyzers.rank import Cause
+from analyzers.rank import Cause, EdgeKind
 from analyzers.scenarios.scenario import Kind, Scenario, Subject
 
 # What is tried of hosts at a share of their time.
@@ -75,14 +75,17 @@ ALLOCATOR = _without(
 )
 
 
+def as_one_graph(lags: Lags) -> Lags:
+    """Return the lags of one CUDA graph: no dense time of hosts, no pauses of streams between kernels."""
+    return at_share(lags, 0).at(np.flatnonzero(lags.graph.edges.kind == EdgeKind.STREAM), 0)
+
+
 def host_at(share: float) -> Scenario:
     """Return hosts at a share of their time; at none of it the step is as one CUDA graph."""
-    change = partial(at_share, share=share)
     if not share:
-        return Scenario("graph", "the step", change, "the step as one CUDA graph", 0.0, of_degree=True)
-    return Scenario(
-        "host", "all hosts", change, f"CPUs that take {100 * share:g} % of their time", share, of_degree=True
-    )
+        return Scenario("graph", "the step", as_one_graph, "the step as one CUDA graph", 0.0, of_degree=True)
+    words = f"CPUs that take {100 * share:g} % of their time"
+    return Scenario("host", "all hosts", partial(at_share, share=share), words, share, of_degree=True)
 
 
 def _shares(subject: Subject) -> Iterator[Scenario]:

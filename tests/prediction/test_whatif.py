@@ -11,7 +11,7 @@ from analyzers.prediction import USUAL_MB, Options, Prediction, WhatIf, usual, w
 from analyzers.prediction.answers import OF_CAPS, OWN_ERROR, scaled_out
 from analyzers.rank.summary import summarize
 from analyzers.settings import Affine, Hosts, LinkModel
-from tests.support.causal import gains, model_of
+from tests.support.causal import analyzed, gains, model_of
 from tests.support.samples import ROOT, SAMPLES, explained
 
 SHARED = ROOT.parent / "shared"
@@ -76,6 +76,15 @@ def test_a_healthy_run_is_told_that_nothing_would_bring_much():
     found = answered(SAMPLES / "resnet18-ddp2-cured")
     assert found.recommended is None
     assert found.headline.startswith("Nothing that tracer knows of would bring 1 % of the step by itself")
+
+
+def test_one_cuda_graph_has_no_pauses_between_kernels():
+    """Which hosts at no time still have: measured, whole steps as graphs take what is left without them."""
+    found = {gain.scenario.kind: gain for gain in gains(model_of(RESNET50))}
+    paused_ns = sum(row.ns for row in analyzed(RESNET50).charge_rows if row.cause == "kernel_gap")
+    steps = len(model_of(RESNET50).calibrated.course.steps)
+    assert found["graph"].gain_ns > found["host"].gain_ns
+    assert found["graph"].gain_ns == pytest.approx(paused_ns / steps, rel=0.25)
 
 
 def test_a_rank_is_first_only_where_others_wait_for_it():
