@@ -27,7 +27,6 @@ from analyzers.rank.columns import (
     profiler_steps,
 )
 from analyzers.rank.dependencies import (
-    Activities,
     Calls,
     EdgeKind,
     Edges,
@@ -36,7 +35,6 @@ from analyzers.rank.dependencies import (
     RankGraph,
     Section,
     Stretches,
-    TakenGradients,
 )
 from analyzers.rank.host import LayerSource
 from analyzers.rank.idle import OTHERS, Cause, IdleTrack, Phase

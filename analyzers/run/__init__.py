@@ -21,10 +21,8 @@ from analyzers.run.calibration import (
     to_json,
 )
 from analyzers.run.controls import (
-    FEWEST_OF_HOST,
     HIGH_DISTORTION,
     HOST,
-    LIGHT_STRETCHES,
     LONGEST_NS,
     UNPROFILED,
     Control,

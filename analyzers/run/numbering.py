@@ -37,7 +37,6 @@ _RANKS = tuple(
     for word in (r"global[-_ ]?rank", r"(?<![a-z])(?<!local[-_ ])(?<!node[-_ ])(?<!group[-_ ])rank", r"rank")
 )
 # Places in a mesh, as inference servers name their files, the outermost first.
-_AXES = ("pp", "dp", "tp", "ep")
 _PLACE = re.compile(r"(?<![a-z])(pp|dp|tp|ep)[-_ ]?(?:rank)?[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _MESHES = (("tp",), ("dp",), ("pp",), ("ep",), ("dp", "tp"), ("pp", "tp"), ("pp", "dp"), ("pp", "dp", "tp"))
 _LABEL = re.compile(r"^\[(\d{1,6})\]")

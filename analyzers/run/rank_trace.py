@@ -78,11 +78,6 @@ class RankTrace:
         """Return the same as this rank of its run."""
         return replace(self, rank=number)
 
-    @property
-    def has_estimated_launches(self) -> bool:
-        """Whether when its kernels were launched is an estimate, by the full window's."""
-        return self.is_light and self.joining is not None and self.joining.launches_are_estimated
-
     def in_full(self) -> RankTrace:
         """Return the same rank at the full window's times."""
         return replace(self, timed=self.events)

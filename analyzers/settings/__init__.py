@@ -10,6 +10,6 @@ Decisions: docs/dev/decisions/prediction.md
 """
 
 from analyzers.settings.assumption import MEASURED_ON, Assumption
-from analyzers.settings.ddp import Answered, DdpSettings, OfDdp, Setting
+from analyzers.settings.ddp import DdpSettings, OfDdp, Setting
 from analyzers.settings.link_model import Affine, Hosts, LinkModel
 from analyzers.settings.sharded import FSDP2, FsdpSettings, Sharding
