@@ -241,7 +241,8 @@ class Lags:
     def likened(self, likes: Likes, ns: Float64, places: Collection[int], others: Collection[int]) -> Lags:
         """Return the same with `ns` of some ranks' edges, by edge and variant, as others' take it."""
         changed = self.ns.copy()
-        column = np.full(len(ns), np.nan)
+        column = ns[:, 0]
+        edges, taken = likes.as_others(column, places, others)
         for variant in range(ns.shape[1]):
             # Variants that differ in nothing of it are one.
             if not np.array_equal(column[likes.edge], ns[likes.edge, variant]):

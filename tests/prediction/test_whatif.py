@@ -12,6 +12,7 @@ from analyzers.prediction.answers import OF_CAPS, OWN_ERROR, scaled_out
 from analyzers.rank.summary import summarize
 from analyzers.settings import Affine, Hosts, LinkModel
 from tests.support.causal import analyzed, gains, model_of
+from tests.support.drawing import meet
 from tests.support.samples import ROOT, SAMPLES, explained
 
 SHARED = ROOT.parent / "shared"
@@ -208,3 +209,9 @@ def test_planted_faults_are_what_the_first_sentence_names(run, kind):
 def test_a_run_whose_waits_have_no_cause_is_refused():
     with pytest.raises(NotReplayable, match="nothing tells what was waited for"):
         answered(SHARED / "traces-foreign" / "lightllm-decode8")
+
+
+def test_ranks_that_share_nothing_but_a_collective_are_answered():
+    """No kernel of one is like another's: nothing is as the others'."""
+    found = whatif(meet("aaa", ".aa."))
+    assert {each.kind for each in found.others} >= {"alike", "host"}
