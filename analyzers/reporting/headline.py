@@ -13,7 +13,7 @@ from analyzers.rank import CPU_DEVICE, Breakdown
 from analyzers.ranks import RankNumber
 from analyzers.reporting.document import Headline, MarkedRank, RunFacts
 from analyzers.reporting.measures import OverDevices
-from analyzers.reporting.remedies import Advice, Evidence, Late, late_ranks, why_not_launched
+from analyzers.reporting.remedies import Advice, Evidence, Late, is_found, late_ranks, why_not_launched
 from analyzers.run import UNPROFILED
 from analyzers.statistics import FEWEST_BLOCKS, LEAST_SHARE
 from analyzers.units import count, percent, rounded_percent, size
@@ -104,13 +104,13 @@ def _sentence(findings: Findings, problem: Problem | None) -> str:
 
 
 def _main_problem(findings: Findings) -> Problem | None:
-    """Return what the first advice is about, or a part of the step that is far larger."""
+    """Return what the first advice is about, or a part of the step that is far larger than what it brings at most."""
     part = max((make(findings) for make in _PARTS), key=lambda problem: problem.share)
     first = next(iter(findings.advised), None)
     if first is None:
         return part if part.share >= LEAST_SHARE else None
     advised = Problem(first.code, first.problem, first.share, first.text, first.problem)
-    return part if part.share >= LARGER * advised.share else advised
+    return part if not is_found(first) and part.share >= LARGER * advised.share else advised
 
 
 def _of_step(findings: Findings, part: str) -> str:

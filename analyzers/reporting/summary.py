@@ -21,7 +21,7 @@ from analyzers.reporting.document import ControlFigures, Representative, RunFact
 from analyzers.reporting.evidence import evidence_of
 from analyzers.reporting.headline import Findings, headline, mark_length, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
-from analyzers.reporting.remedies import advice
+from analyzers.reporting.remedies import advice, replayed
 from analyzers.reporting.typical_steps import Steps, odd_words
 from analyzers.statistics import is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
@@ -43,7 +43,7 @@ TIMES = 2
 def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     """Return medians, shares, the verdict, the headline and advice."""
     evidence = evidence_of(analyses, facts)
-    advised = advice(evidence)
+    advised = replayed(advice(evidence), analyses.gains)
     rows, exchanged = analyses.typical_rows, analyses.exchanged
     measures = _measures(analyses)
     total_ns = int(rows.span_ns.sum())

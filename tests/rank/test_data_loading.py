@@ -184,7 +184,8 @@ def test_the_rank_whose_loader_is_slowest_is_named():
         draw(rank=rank, device=rank, step="3" * 10, loader=".llllllll.", compute="a" * (9 - rank) + "." * rank + "b")
         for rank in range(4)
     ]
-    document = report(Run("drawn", None, tuple(ranks)))
+    # By the graph of causes rank 0's device takes as long without waiting.
+    document = report(summary_of(Run("drawn", None, tuple(ranks))))
     of = document.summary.input
     assert [(each.rank, each.device, each.idle_ns.median) for each in of.by_device] == [
         *((0, 0, 0), (1, 1, 1), (2, 2, 2), (3, 3, 3))
@@ -296,6 +297,6 @@ def test_a_recording_with_a_slow_dataset_names_the_waiting(recorded):
     of = document.summary.input
     assert of.idle_ns.median <= of.fetch_ns.median <= of.span_ns.median
     (advised,) = [each for each in document.summary.advice if "num_workers" in each.text]
-    assert advised.figure_ns == round(of.idle_ns.median)
+    assert advised.figure_ns == pytest.approx(of.idle_ns.median, rel=0.1)
     assert lines(document, "(idle for input)")
     assert lines(document, "Input:")

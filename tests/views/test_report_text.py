@@ -364,9 +364,15 @@ def test_advice_has_its_figure_and_its_reason():
         Advice("buffers", "do this", 1_500_000, "it is so"),
         Advice("buffers", "do that", 20_000, "it is otherwise"),
     ]
-    shown = report_text(with_summary(sample(), advice=advised), width=80).splitlines()
-    place = shown.index("1.50 ms: do this")
-    assert shown[place : place + 4] == ["1.50 ms: do this", "    it is so", "20 us: do that", "    it is otherwise"]
+    advised[0] = replace(advised[0], share=0.3, scenario="buffers", interval_ns=(1_200_000, 1_800_000))
+    shown = report_text(with_summary(sample(), advice=advised), width=100).splitlines()
+    place = shown.index("1.50 ms (30 %): do this")
+    assert shown[place : place + 4] == [
+        "1.50 ms (30 %): do this",
+        "    replayed, 1.20 ms to 1.80 ms (tracer whatif --only buffers); it is so",
+        "< 20 us (0.0 %): do that",
+        "    it is otherwise",
+    ]
 
 
 def test_reasons_stay_indented_where_they_wrap():

@@ -129,12 +129,6 @@ def _text(options: argparse.Namespace, run_report: Report, width: int | None = N
     return first_screen_text(run_report, path, width, color)
 
 
-def _shows_causes(options: argparse.Namespace) -> bool:
-    """Whether anything is asked for that charges are in; else none of it is computed."""
-    is_whole = (options.json and not options.summary) or options.csv is not None or options.full
-    return is_whole or options.by in ("cause", "charge")
-
-
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:
     """Return the report, and its page if one is asked for. Raises UsageError."""
     from analyzers.reporting import report
@@ -142,5 +136,5 @@ def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Repor
     if options.html is None:
         if options.ranks is not None:
             raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")
-        return report(read(options, causes=_shows_causes(options)), links), None
+        return report(read(options, causes=True), links), None
     return read_page(options, links)

@@ -16,9 +16,11 @@ from analyzers.units import duration, percent, rounded_percent
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What to change, what that would bring at most (ns per step), and what was measured. Programs go by the code.
+    """What to change, what that would bring (ns per step), and what was measured. Programs go by the code.
 
-    `problem` is the sentence that a headline needs, and the first of `because`; `share` is the gain's, of a step.
+    `figure_ns` is what it would bring at most, or, where `scenario` names a change of the graph of causes, the gain of
+    that, which lies in `interval_ns`; `at` is the rank that it is about, if one. `problem` is the sentence that a
+    headline needs, and the first of `because`; `share` is the gain's, of a step.
     """
 
     code: str
@@ -27,11 +29,14 @@ class Advice(msgspec.Struct, frozen=True):
     because: str
     problem: str = ""
     share: float = 0.0
+    at: str | None = None
+    scenario: str | None = None
+    interval_ns: tuple[int, int] | None = None
 
 
-def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = "") -> Advice:
+def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = "", at: str | None = None) -> Advice:
     """Build a piece of advice from the problem in a sentence, and what else was measured."""
-    return Advice(code, text, round(figure_ns), "; ".join(filter(None, [problem, detail])), problem)
+    return Advice(code, text, round(figure_ns), "; ".join(filter(None, [problem, detail])), problem, at=at)
 
 
 class StepTime(LazyStruct, frozen=True):

@@ -164,6 +164,7 @@ def _straggler(evidence: Evidence, late: Late) -> Advice:
         f"{_HEAD[late.reason].format(rank=rank)}: {_others(evidence, share)}{late.extent}{_left(evidence, late)}",
         f"{duration(late.wait_ns)} per {evidence.step_word}, and {percent(late.share)} of all waiting"
         f"{_kept(evidence, late)}{_slowed(evidence, late)}",
+        at=f"rank {rank}",
     )
 
 

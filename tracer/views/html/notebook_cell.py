@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from analyzers.comparison import Comparison
 from analyzers.reporting import Report
-from analyzers.units import count, duration, percent
+from analyzers.units import count, percent
 from tracer.views import PARTS, StepPart
 from tracer.views.html.templates import filled
-from tracer.views.sections import step_sentence, trust_words
+from tracer.views.sections import gain_words, step_sentence, trust_words
 
 # A cell is read at a glance; the page has the rest.
 MOST_ADVICE = 3
@@ -33,7 +33,7 @@ def report_cell(report: Report) -> str:
         "problem": summary.headline.sentence,
         "trust": trust_words(summary.headline),
         "bar": _bar(summary.shares),
-        "advised": [(duration(advice.figure_ns), advice.text) for advice in summary.advice[:MOST_ADVICE]],
+        "advised": [(gain_words(advice), advice.text) for advice in summary.advice[:MOST_ADVICE]],
         "more": len(summary.advice[MOST_ADVICE:]),
         "warnings": count(len(report.run.warnings), "warning") if report.run.warnings else "",
     }

@@ -7,7 +7,14 @@ results are in the room `results`, which a report does not load.
 Decisions: docs/dev/decisions/views.md
 """
 
-from tracer.views.sections.advice import ListedAdvice, advice_section, gains_remark, listed_advice, true_cost
+from tracer.views.sections.advice import (
+    ListedAdvice,
+    advice_section,
+    gain_words,
+    gains_remark,
+    listed_advice,
+    true_cost,
+)
 from tracer.views.sections.causes import MEANINGS as CAUSE_MEANINGS
 from tracer.views.sections.causes import by_cause, by_charge, causes_in_full, causes_sentence
 from tracer.views.sections.communication import by_collective, communication_section, waiting

@@ -44,7 +44,7 @@ def listed_advice(report: Report) -> list[ListedAdvice]:
     """Return what to do: first what helps against the main problem, then what brings most."""
     headline, advice = report.summary.headline, report.summary.advice
     ordered = sorted(advice, key=lambda piece: piece.text != headline.remedy)
-    listed = [ListedAdvice(_gain(piece), piece.text, _why(report, piece), piece.code) for piece in ordered]
+    listed = [ListedAdvice(gain_words(piece), piece.text, _why(report, piece), piece.code) for piece in ordered]
     if headline.remedy is None or headline.remedy in {piece.text for piece in advice}:
         return listed
     return [ListedAdvice("", headline.remedy, "", headline.code), *listed]
@@ -56,8 +56,18 @@ def _why(report: Report, advice: Advice) -> str:
     return advice.because.removeprefix(f"{advice.problem}; ") if is_main else advice.because
 
 
-def _gain(advice: Advice) -> str:
-    return f"{duration(advice.figure_ns)} ({rounded_percent(advice.share)})"
+def gain_words(advice: Advice) -> str:
+    """Say what advice would bring: with `<` in front at most."""
+    at_most = "< " if advice.scenario is None else ""
+    return f"{at_most}{duration(advice.figure_ns)} ({rounded_percent(advice.share)})"
+
+
+def _replayed(advice: Advice) -> str:
+    """Say what the gain of the graph lies between, and which change that is."""
+    if advice.interval_ns is None:
+        return ""
+    low, high = map(duration, advice.interval_ns)
+    return f"replayed, {low} to {high} (tracer whatif --only {advice.scenario}); "
 
 
 def gains_remark(report: Report) -> str:
@@ -68,14 +78,15 @@ def gains_remark(report: Report) -> str:
         if [piece.text for piece in listed_advice(report)][:1] == strongest
         else "first what helps most with the main problem; "
     )
-    return f"{first}upper bounds on the time saved per {report.summary.headline.step_word}; they overlap"
+    at_most = ", < at most" if any(piece.scenario is None for piece in report.summary.advice) else ""
+    return f"{first}what is saved per {report.summary.headline.step_word}{at_most}; two may save the same time"
 
 
 def advice_section(report: Report) -> Section:
     """List each piece of advice with its gain and its reason; nothing where none is known and nothing communicates."""
     advice = report.summary.advice
     if advice:
-        title = "What to change, and what each change would save per step at most (two may save the same time)"
+        title = "What to change, and what each change would save per step (< at most; two may save the same time)"
         return [Heading(title), *(block for piece in advice for block in _advice(piece))]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
@@ -85,8 +96,8 @@ def advice_section(report: Report) -> Section:
 
 def _advice(advice: Advice) -> list[Block]:
     return [
-        Paragraph(f"{duration(advice.figure_ns)}: {advice.text}"),
-        Paragraph(advice.because, is_faint=True, is_indented=True),
+        Paragraph(f"{gain_words(advice)}: {advice.text}"),
+        Paragraph(_replayed(advice) + advice.because, is_faint=True, is_indented=True),
     ]
 
 
