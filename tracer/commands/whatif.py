@@ -117,6 +117,7 @@ def _add_links(links: argparse._ArgumentGroup) -> None:
 def run(options: argparse.Namespace) -> int:
     """Read, predict, print."""
     from analyzers.prediction import to_json, whatif
+    from analyzers.reporting import path_lanes
     from tracer.views.html import report_html
     from tracer.views.sections.results import prediction_text
 
@@ -135,7 +136,8 @@ def run(options: argparse.Namespace) -> int:
     prediction = whatif(summary, _options(options), links)
     _write(options, prediction)
     if of_run is not None:
-        document = report_html(of_run, drawn, calibration or summary.calibration, prediction)
+        paths = path_lanes(summary, of_run)
+        document = report_html(of_run, drawn, calibration or summary.calibration, prediction, paths)
         write_page(options.html, document, options.force)
     emit(options, partial(to_json, prediction), partial(prediction_text, prediction))
     return 0
