@@ -13,6 +13,9 @@ from analyzers.collectives import exchange
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
+    CAPS,
+    FSDP,
+    ODD,
     OWN_WORDS,
     SCHEMA,
     Baseline,
@@ -83,7 +86,7 @@ class _Answering:
     def answer(self) -> WhatIf:
         found = self._settings()
         others = [self._predicted(gain) for gain in self._gains]
-        others += self._accumulations()
+        others += [*self._accumulations(), *self._without_odd()]
         others.sort(key=lambda each: (each.of_degree, -each.gain_ns))
         if not found.predictions and not others:
             raise self._refused("nothing of what is asked for can be changed in it")
@@ -162,10 +165,10 @@ class _Answering:
         subject, options = Subject(self.model), self.options
         asked: list[Scenario] = []
         if options.is_open or options.only:
-            unknown = set(options.only) - {kind.name for kind in KINDS} - {"caps", "fsdp"}
+            known = [*(kind.name for kind in KINDS), CAPS, FSDP, ODD]
+            unknown = set(options.only) - {*known}
             if unknown:
-                names = ", ".join(kind.name for kind in KINDS)
-                raise self._refused(f"--only {min(unknown)}: there is no such kind; give some of {names}, caps, fsdp")
+                raise self._refused(f"--only {min(unknown)}: there is no such kind; give some of {', '.join(known)}")
             kinds = [kind for kind in KINDS if not options.only or kind.name in options.only]
             asked += [scenario for kind in kinds for scenario in kind.find(subject)]
         if options.straggler is not None:
@@ -238,6 +241,18 @@ class _Answering:
             found.append(self._predicted(gain_between(scenario, before, after)))
         return found
 
+    def _without_odd(self) -> list[Prediction]:
+        """Return steps that are all typical, where odd ones make the mean longer: of samples, and no replay."""
+        unprofiled = (self.run.manifest or Manifest()).controls.unprofiled
+        wanted = self.options.is_open or ODD in self.options.only
+        cost = unprofiled.odd_cost_ns(self.analyses.typical.steps.every) if unprofiled is not None and wanted else None
+        if unprofiled is None or cost is None:
+            return []
+        gain_ns, limits = cost
+        words = f"no odd steps ({unprofiled.odd_steps} of {unprofiled.timed_steps} timed ones)"
+        scenario = Scenario(ODD, "odd steps", lambda lags: lags, words)
+        return [self._predicted(Gain(scenario, self._step_ns, gain_ns, limits, reliable=True))]
+
     # Settings of strategies.
 
     @cached_property
@@ -255,7 +270,7 @@ class _Answering:
         """Return predicted settings. What is not asked for by name, and a run does not have, is left out."""
         options = self.options
         nothing = _Found([], [], "the run's own", None, [])
-        wanted = options.is_open or options.asks_of_settings or {"caps", "fsdp"} & {*options.only}
+        wanted = options.is_open or options.asks_of_settings or {CAPS, FSDP} & {*options.only}
         if not wanted:
             return nothing
         self.model  # noqa: B018  a run without one is refused for that
@@ -444,13 +459,9 @@ class _Answering:
         return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
 
     def _would_take(self, found: Prediction) -> str:
-        """Say what a step would take with a change: the gain is off the step as measured, which people see.
-
-        Of a step with more batches it is off as many steps.
-        """
-        before_ns = self._measured[0] * found.before_ns / self._step_ns
-        after_ns = max(before_ns - found.gain_ns, 0)
-        return f"with {found.words} a step would take {ms(after_ns)} instead of {ms(before_ns)}"
+        """Say what a step would take with a change: the gain is off the step as measured, which people see."""
+        after_ns = max(self._measured[0] + found.predicted_step_ns - self._step_ns, 0)
+        return f"with {found.words} a step would take {ms(after_ns)} instead of {ms(after_ns + found.gain_ns)}"
 
     def _grade(self, recommended: Recommended | None, error: float, noise_ns: int) -> tuple[str, str | None]:
         """Return how far the first sentence can be trusted, and why no further."""

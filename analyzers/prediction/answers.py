@@ -20,6 +20,8 @@ SCHEMA = "tracer.whatif/3"
 # and 15 with it (docs/measuring.md, Gains). Of other caps it is half of that.
 OWN_ERROR, OF_CAPS = 0.05, 0.025
 UNTRUSTED = "not to be trusted"
+# Kinds that are no scenarios of the graph: settings, and steps unlike most.
+CAPS, FSDP, ODD = "caps", "fsdp", "odd"
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -73,7 +75,9 @@ class Predicted(msgspec.Struct, frozen=True):
     @property
     def within_ns(self) -> tuple[int, int]:
         """Return what the gain lies between with the replay's own error, which is what is printed."""
-        apart_ns = round((OF_CAPS if self.is_setting else OWN_ERROR) * self.predicted_step_ns)
+        # Odd steps are of what was measured, and nothing is replayed.
+        error = 0.0 if self.kind == ODD else OF_CAPS if self.is_setting else OWN_ERROR
+        apart_ns = round(error * self.predicted_step_ns)
         low_ns, high_ns = self.interval_ns
         return low_ns - apart_ns, high_ns + apart_ns
 

@@ -17,7 +17,7 @@ import numpy as np
 from analyzers.arrays import Float64, Mask
 from analyzers.notices import Code, Notice
 from analyzers.ranks import RankNumber, rank_number
-from analyzers.statistics import Limits, difference, median_interval, odd_steps
+from analyzers.statistics import NORMAL, Limits, difference, median_interval, odd_steps
 
 # The controls of which steps are samples, and that of their hosts.
 UNPROFILED, HOST = "unprofiled", "host"
@@ -92,6 +92,25 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """Return the mean of all steps, odd ones as well; None only where there is none."""
         steps = np.concatenate([np.zeros(0), *self._steps_ns])
         return round(float(np.mean(steps))) if len(steps) else None
+
+    def odd_cost_ns(self, every: int | None) -> tuple[float, Limits] | None:
+        """Return what odd steps add to the mean step, ns, and what that lies between; None without any.
+
+        `every` is their distance, if one is told; else it is no more than the mean step is longer than the typical one.
+        """
+        steps, typical_ns, mean_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns, self.mean_ns
+        if not self.odd_steps or typical_ns is None or mean_ns is None:
+            return None
+        added = np.where(self._odd, steps - typical_ns, 0.0)
+        added = added[self._odd] / every if every else added
+        cost = float(added.mean()) if every else min(float(added.mean()), max(mean_ns - typical_ns, 0))
+        apart = NORMAL * float(added.std(ddof=1)) / len(added) ** 0.5 if len(added) > 1 else cost
+        return cost, (cost - apart, cost + apart)
+
+    @property
+    def timed_steps(self) -> int:
+        """Count all steps that were timed."""
+        return len(self._odd)
 
     @cached_property
     def interval_ns(self) -> Limits | None:

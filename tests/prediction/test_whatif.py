@@ -10,6 +10,7 @@ from analyzers.notices import Code
 from analyzers.prediction import USUAL_MB, Options, Prediction, WhatIf, usual, whatif
 from analyzers.prediction.answers import OF_CAPS, OWN_ERROR, scaled_out
 from analyzers.rank.summary import summarize
+from analyzers.run import control
 from analyzers.settings import Affine, Hosts, LinkModel
 from tests.support.causal import analyzed, gains, model_of
 from tests.support.drawing import meet
@@ -215,3 +216,26 @@ def test_ranks_that_share_nothing_but_a_collective_are_answered():
     """No kernel of one is like another's: nothing is as the others'."""
     found = whatif(meet("aaa", ".aa."))
     assert {each.kind for each in found.others} >= {"alike", "host"}
+
+
+def test_odd_steps_cost_what_they_add_to_the_mean_of_timed_ones():
+    """Three of eight steps take 30 ms, the others 10: 7.5 a step; where every second is told to be odd, 10."""
+    timed = control({0: [[10_000_000, 30_000_000] * 2, [30_000_000, 10_000_000, 10_000_000, 10_000_000]]})
+    assert timed.odd_steps == 3
+    gain_ns, (low_ns, high_ns) = timed.odd_cost_ns(None)
+    assert gain_ns == 20_000_000 * 3 / 8
+    assert 0 < low_ns < gain_ns < high_ns < 20_000_000
+    assert timed.odd_cost_ns(2) == (10_000_000, (10_000_000, 10_000_000))
+    assert control({0: [[10_000_000] * 8]}).odd_cost_ns(None) is None
+
+
+@pytest.mark.parametrize(("run", "true_ms"), [("evaluate", 8.6), ("gc", 83.8), ("savestep", 24.3)])
+def test_where_odd_steps_cost_most_they_are_the_answer(run, true_ms):
+    if not (folder := SHARED / "traces-advice" / run).is_dir():
+        pytest.skip("the runs with planted faults are not here")
+    found = answered(folder)
+    assert found.recommended is not None and found.recommended.kind == "odd"
+    low_ns, high_ns = found.recommended.within_ns
+    assert low_ns < true_ms * 1e6 < high_ns
+    measured = found.baseline.measured_step_ns / 1e6
+    assert f"a step would take {measured:.2f} ms instead of" in found.headline
