@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from analyzers.arrays import Int64, sorted_set
-from analyzers.errors import AnalysisError
+from analyzers.errors import NotReplayable
 
 
-class NoOrder(AnalysisError):
+class NoOrder(NotReplayable):
     """Edges run in a circle: recorded times are too wrong to say what waited for what."""
 
 

@@ -359,7 +359,10 @@ class _Answering:
         counts = options.gpus or (self.gpus,)
         by_name = [options.sharding(gpus) for gpus in counts if options.asks_of_fsdp]
         asked = by_name or ([Sharding(gpus) for gpus in counts] if options.gpus else settings.usual())
-        lengths = settings.step_lengths(asked, options.hosts)
+        try:
+            lengths = settings.step_lengths(asked, options.hosts)
+        except NotReplayable as error:
+            raise self._refused(error) from None
         links = settings.scatters.asked
         assumptions = settings.assumed(asked)
         predictions = [

@@ -33,7 +33,8 @@ def with_taken(
     calls, ran = graph.calls, graph.activities
     # A CPU run's calls are the main thread's, whichever thread takes a gradient.
     thread = np.full(len(rows), graph.main_thread) if graph.on_host else thread
-    call = _last_before(np.arange(len(calls)), calls.thread, calls.begin_ns, thread, taken_ns)
+    # Gloo's begin where they reduce, and end where that is waited for.
+    call = _last_before(np.arange(len(calls)), calls.thread, calls.end_ns, thread, taken_ns + 1)
     computes = np.flatnonzero((ran.kind == Kind.COMPUTE) & (ran.category == Category.KERNEL) & (ran.call >= 0))
     by = ran.call[computes]
     activity = _last_before(computes, calls.thread[by], calls.begin_ns[by], thread, taken_ns)
@@ -41,7 +42,7 @@ def with_taken(
     found = (call >= 0) & ((activity >= 0) | graph.on_host)
     taken = TakenGradients(
         call=call,
-        after_ns=np.maximum(taken_ns - values_at(calls.end_ns, call), 0),
+        after_ns=taken_ns - values_at(calls.end_ns, call),
         activity=activity,
         elements=gradients.elements[rows],
         reduction=values_at(reduction, gradients.reduction[rows]),
@@ -69,7 +70,7 @@ def _is_last_pass(gradients: Gradients) -> Mask:
 
 
 def _last_before(rows: Int64, row_thread: Int64, row_ns: Int64, thread: Int64, instant_ns: Int64) -> Int64:
-    """Return for each instant the last of some rows that a thread began before it, UNKNOWN where it began none."""
+    """Return for each instant the last of some rows of a thread before it, UNKNOWN where there is none."""
     order = np.lexsort((row_ns, row_thread))
     by_thread = rows_by(row_thread[order])
     last = np.full(len(thread), UNKNOWN)

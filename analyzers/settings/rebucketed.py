@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, rows_by, sorted_set
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, rows_by, sorted_set, values_at
 from analyzers.causes import DROPPED, Course, CourseEdges, Lags
 from analyzers.intervals import union_of
 from analyzers.rank import EdgeKind, PointKind, Points
@@ -168,8 +168,8 @@ class Rebucketed:
     @cached_property
     def _kernels(self) -> Int64:
         """Return the course's edges that are kernels that compute."""
-        facts, edges = self.places.lags.facts, self.places.lags.calibrated.course.edges
-        return np.flatnonzero(facts.kind[edges.edge] == Kind.COMPUTE)
+        facts, edge = self.places.lags.facts, self.built.course.edges.edge
+        return np.flatnonzero(values_at(facts.kind, np.where(edge < len(facts.kind), edge, UNKNOWN)) == Kind.COMPUTE)
 
     def _replayed(self, lags: Sequence[Float64]) -> Iterator[_Beside]:
         """Yield what is beside what under each layout, in the likeliest variant."""
@@ -227,7 +227,7 @@ class _Built:
 
 def _build(of: Rebucketed) -> _Built:
     places, ends = of.places, of.ends
-    graph, course = places.lags.graph, places.lags.calibrated.course
+    graph, course = places.lags.graph, _without_early_waits(places)
     steps, ranks, _ = places.taken.shape
     shape, size = (steps, ranks, len(ends)), len(graph.points)
     start = size + 2 * np.arange(np.prod(shape)).reshape(shape)
@@ -277,6 +277,23 @@ def _build(of: Rebucketed) -> _Built:
         start,
         np.ascontiguousarray(meets),
     )
+
+
+def _without_early_waits(places: Places) -> Course:
+    """Return the course without what was seen to follow a reduction before its step's last gradient was taken.
+
+    DDP waits for nothing until then: a CPU run's thread that goes on just when a reduction ends does so by chance.
+    """
+    graph, course = places.lags.graph, places.lags.calibrated.course
+    if not len(places.own_lasts):
+        return course
+    stop = places.lags.facts.start_of_activity[places.reduced] + 1
+    until_ns = np.full(len(graph.points), np.iinfo(np.int64).min)
+    until_ns[stop] = (graph.points.time_ns[places.taken[:, :, -1]] + places.after_ns[:, :, -1])[:, :, None]
+    edges = course.edges
+    early = ~edges.earlier & (graph.edges.kind[edges.edge] == EdgeKind.BLOCK)
+    early &= graph.points.time_ns[edges.target] < until_ns[edges.source]
+    return replace(course, edges=edges.take(~early))
 
 
 def _edges(number: Int64, source: Int64, target: Int64, step: Int64) -> CourseEdges:

@@ -1,9 +1,13 @@
 """Steps in other buckets: the recorded ones as they were, and simulated runs against what they truly take."""
 
+from copy import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from analyzers.causes import CourseEdges
+from analyzers.rank import EdgeKind
 from analyzers.rank.summary import summarize
 from analyzers.settings.bucket_rule import MB, assign, lasts
 from analyzers.settings.ddp import DdpSettings, OfDdp, Setting
@@ -28,6 +32,22 @@ def test_buckets_as_recorded_take_what_they_took(run):
     answered = settings.answer([Setting(settings.bucket_mb, settings.gpus)], OfDdp())
     assert answered.lengths[:, 0] == pytest.approx(model.step_lengths, rel=1e-9)
     assert [round(nbytes) for nbytes in answered.buckets[0]] == settings.places.nbytes.tolist()
+
+
+def test_a_host_that_goes_on_just_when_a_reduction_ends_does_not_wait_for_it():
+    """In one bucket that reduction ends behind the last gradient, which is taken later than the host goes on."""
+    model = copy(read_anew(SAMPLES / "resnet18-ddp2"))
+    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), model, None)
+    course, places = model.calibrated.course, settings.places
+    stop = places.lags.facts.start_of_activity[places.reduced[0, 0, 0]] + 1
+    number = np.setdiff1d(np.arange(len(model.graph.edges)), course.edges.edge)[0]
+    model.graph.edges.kind[number] = EdgeKind.BLOCK
+    one = np.array([number]), np.array([stop]), places.taken[0, 0, -2:-1], np.array([False]), np.array([0])
+    seen = replace(course, edges=CourseEdges.joined([course.edges, CourseEdges(*one)]))
+    object.__setattr__(model, "calibrated", replace(model.calibrated, course=seen))
+    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), model, None)
+    own, single = settings.answer([Setting(None, 2), Setting(1000.0, 2)], OfDdp()).lengths[..., 0].mean(axis=0)
+    assert 0 < own < 2 * single < 4 * own
 
 
 def test_a_cap_splits_no_gradient_and_the_rule_makes_the_recorded_buckets():
