@@ -36,7 +36,8 @@ def test_buckets_as_recorded_take_what_they_took(run):
 
 def test_a_host_that_goes_on_just_when_a_reduction_ends_does_not_wait_for_it():
     """In one bucket that reduction ends behind the last gradient, which is taken later than the host goes on."""
-    model = copy(read_anew(SAMPLES / "resnet18-ddp2"))
+    model = read_anew(SAMPLES / "resnet18-ddp2")
+    anew = copy(model)
     settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), model, None)
     course, places = model.calibrated.course, settings.places
     stop = places.lags.facts.start_of_activity[places.reduced[0, 0, 0]] + 1
@@ -44,8 +45,8 @@ def test_a_host_that_goes_on_just_when_a_reduction_ends_does_not_wait_for_it():
     model.graph.edges.kind[number] = EdgeKind.BLOCK
     one = np.array([number]), np.array([stop]), places.taken[0, 0, -2:-1], np.array([False]), np.array([0])
     seen = replace(course, edges=CourseEdges.joined([course.edges, CourseEdges(*one)]))
-    object.__setattr__(model, "calibrated", replace(model.calibrated, course=seen))
-    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), model, None)
+    vars(anew)["calibrated"] = replace(model.calibrated, course=seen)
+    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), anew, None)
     own, single = settings.answer([Setting(None, 2), Setting(1000.0, 2)], OfDdp()).lengths[..., 0].mean(axis=0)
     assert 0 < own < 2 * single < 4 * own
 
