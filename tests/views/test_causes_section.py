@@ -173,22 +173,6 @@ def test_csv_holds_every_charge():
     assert frame["rank"].isna().sum() == sum(row.rank is None for row in found.charges)
 
 
-@pytest.mark.slow
-def test_only_who_asks_pays_for_them(monkeypatch, tmp_path, capsys):
-    def refused(*given: object) -> None:
-        raise AssertionError("a graph was made")
-
-    monkeypatch.setattr("analyzers.rank.summary.rank_graph", refused)
-    asked = ["report", str(PAGEABLE), "--no-cache", "--workers", "1"]
-    plain: list[list[str]] = [[], ["--by", "rank"], ["--json", "--summary"], ["--notes"]]
-    for words_of in plain:
-        assert main([*asked, *words_of]) == 0
-    for words_of in (["--by", "cause"], ["--by", "charge"], ["--full"], ["--json"], ["--csv", str(tmp_path)]):
-        with pytest.raises(AssertionError, match="a graph was made"):
-            main([*asked, *words_of])
-    capsys.readouterr()
-
-
 def test_the_command_writes_them(tmp_path, capsys):
     assert main(["report", str(PAGEABLE), "--by", "cause", "--csv", str(tmp_path)]) == 0
     assert "66 % of it is compute and 27 % copies" in capsys.readouterr().out
