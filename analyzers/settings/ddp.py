@@ -126,6 +126,11 @@ class DdpSettings:
         if setting.gpus > 1 and not self.places.model.knows_hosts:
             text = "what a call for one more reduction takes the CPU is not known: no step was launched at rest"
             found.append(Notice(Code.CALLS_NOT_TIMED, text))
+        elif setting.gpus > 1 and not len(self.places.own_lasts) and self.places.model.calibrated.answers:
+            text = (
+                "what DDP's calls and copies take the CPU, which sets the pace, is not known: one GPU reduces nothing"
+            )
+            found.append(Notice(Code.CALLS_NOT_TIMED, text))
         if changed.gradient_itemsize is not None and changed.gradient_itemsize != self.travelling:
             found.append(Notice(Code.CASTS_NOT_COUNTED, "what the casts of gradients take is not counted"))
         if len(self.dtypes) > 1:

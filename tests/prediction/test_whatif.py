@@ -11,6 +11,7 @@ from analyzers.prediction import USUAL_MB, Options, Prediction, WhatIf, usual, w
 from analyzers.prediction.answers import OF_CAPS, OWN_ERROR, scaled_out
 from analyzers.rank.summary import summarize
 from analyzers.run import control
+from analyzers.run.calibration import read_calibration
 from analyzers.settings import Affine, Hosts, LinkModel
 from tests.support.causal import analyzed, gains, model_of
 from tests.support.drawing import meet
@@ -239,3 +240,10 @@ def test_where_odd_steps_cost_most_they_are_the_answer(run, true_ms):
     assert low_ns < true_ms * 1e6 < high_ns
     measured = found.baseline.measured_step_ns / 1e6
     assert f"a step would take {measured:.2f} ms instead of" in found.headline
+
+
+def test_what_ddp_would_take_a_host_that_sets_the_pace_is_not_known_of_one_gpu():
+    """Four GPUs take 9.19 ms where one takes 7.54: calls and copies for reductions cost the CPU, too."""
+    found = whatif(explained(SINGLE), Options(gpus=[4]), read_calibration(SAMPLES / "resnet18-ddp4" / "links.json"))
+    assert {Code.CALLS_NOT_TIMED} <= {notice.code for each in found.of_settings for notice in each.why or ()}
+    assert found.grade == "low"
