@@ -230,6 +230,7 @@ def test_odd_steps_cost_what_they_add_to_the_mean_of_timed_ones():
     assert control({0: [[10_000_000] * 8]}).odd_cost_ns(None) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("run", "true_ms"), [("evaluate", 8.6), ("gc", 83.8), ("savestep", 24.3)])
 def test_where_odd_steps_cost_most_they_are_the_answer(run, true_ms):
     if not (folder := SHARED / "traces-advice" / run).is_dir():

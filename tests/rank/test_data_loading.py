@@ -289,7 +289,7 @@ def recorded(tmp_path_factory):
 
 
 def test_a_recording_with_a_slow_dataset_names_the_waiting(recorded):
-    document = report(summarize(recorded))
+    document = report(summarize(recorded, causes=False))
     assert [window.step for window in document.windows] == [1, 2, 3]
     # Four samples of 5 ms each, and little else.
     assert all(18e6 < window.input_idle_ns <= window.idle_ns for window in document.windows)
@@ -297,6 +297,6 @@ def test_a_recording_with_a_slow_dataset_names_the_waiting(recorded):
     of = document.summary.input
     assert of.idle_ns.median <= of.fetch_ns.median <= of.span_ns.median
     (advised,) = [each for each in document.summary.advice if "num_workers" in each.text]
-    assert advised.figure_ns == pytest.approx(of.idle_ns.median, rel=0.1)
+    assert advised.figure_ns == round(of.idle_ns.median)
     assert lines(document, "(idle for input)")
     assert lines(document, "Input:")
