@@ -16,6 +16,7 @@ from pathlib import Path
 
 import analyzers
 from analyzers.reporting.analyses import Analyses
+from analyzers.scenarios import Subject, gains_of, scenarios
 
 TRACES = Path(__file__).resolve().parents[1] / "traces"
 
@@ -43,7 +44,7 @@ def costs(run: Path, times: int) -> tuple[float, float]:
         began = time.process_time()
         if analyses.causes is None:
             raise ValueError(f"{run}: no causal model")
-        assert analyses.gains
+        assert gains_of(Subject(analyses.causes), [*scenarios(Subject(analyses.causes))])
         model_s = min(model_s, time.process_time() - began)
     return reading_s, max(with_graph_s - reading_s, 0) + model_s
 

@@ -54,7 +54,7 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.typical_steps import PlacedRow, TypicalWindows, at_places, typical_windows
 from analyzers.run import Calibration, Controls, Manifest
-from analyzers.scenarios import Gain, Subject, gains_of, scenarios
+from analyzers.scenarios import Subject
 
 
 class Analyses:
@@ -229,12 +229,9 @@ class Analyses:
             return None, str(error)
 
     @cached_property
-    def gains(self) -> list[Gain]:
-        """Return what each scenario that the run can have brings, the largest first; none without a causal model."""
-        if self.causes is None:
-            return []
-        subject = Subject(self.causes)
-        return gains_of(subject, [*scenarios(subject)])
+    def subject(self) -> Subject | None:
+        """Return what scenarios change; None without a causal model."""
+        return Subject(self.causes) if self.causes is not None else None
 
     @cached_property
     def charge_rows(self) -> list[ChargeRow]:

@@ -43,7 +43,7 @@ TIMES = 2
 def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     """Return medians, shares, the verdict, the headline and advice."""
     evidence = evidence_of(analyses, facts)
-    advised = replayed(advice(evidence), analyses.gains)
+    advised = replayed(advice(evidence), analyses.subject)
     rows, exchanged = analyses.typical_rows, analyses.exchanged
     measures = _measures(analyses)
     total_ns = int(rows.span_ns.sum())

@@ -100,6 +100,7 @@ def meet(
     hosts: Sequence[str | None] = (),
     world_size: int | None = None,
     step: str = "",
+    causes: bool = True,
 ) -> RunSummary:
     """Ranks that communicate as drawn, one picture each; equal letters are one collective, of `kind` and among all.
 
@@ -118,7 +119,7 @@ def meet(
         begin = since[rank] if since else 0
         more = {"rank": rank, "device": rank, "since": begin, "header": header, "launch": shown, "step": step}
         traces.append(draw(**more, calls=calls or known, **drawn))
-    return summary_of(Run("drawn", None, tuple(traces)), lanes=True, causes=True)
+    return summary_of(Run("drawn", None, tuple(traces)), lanes=True, causes=causes)
 
 
 def row(category: Category, kind: Kind, name: str, start: int, length: int, **more: int) -> dict[str, Any]:

@@ -6,12 +6,12 @@ replayed  buffers 0.95 (0.25 to 1.64)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from analyzers.reporting.remedies.advised import Advice
-from analyzers.scenarios import Gain
+from analyzers.scenarios import KINDS, Gain, Scenario, Subject, gains_of
 from analyzers.statistics import LEAST_SHARE
 
 # The kind of scenario that each piece of advice comes to.
@@ -23,8 +23,6 @@ SCENARIOS = {
     "expert_imbalance": "experts",
     "even_stages": "stages",
 }
-
-
 # From this share of the step on a replayed gain comes before what is known at most.
 FOUND = 0.1
 
@@ -34,24 +32,38 @@ def is_found(piece: Advice) -> bool:
     return piece.scenario is not None and piece.share >= FOUND
 
 
-def replayed(advice: Sequence[Advice], gains: Iterable[Gain]) -> list[Advice]:
-    """Return advice with its scenario's gain where there is one: gains that matter first, then what brings most.
+def replayed(advice: Sequence[Advice], subject: Subject | None) -> list[Advice]:
+    """Return advice with its scenario's gain where the graph has one; without a graph as it is.
+
+    Nothing is replayed but what is advised.
+    """
+    if subject is None:
+        return [*advice]
+    kinds = {SCENARIOS.get(piece.code) for piece in advice}
+    found = [scenario for kind in KINDS if kind.name in kinds for scenario in kind.find(subject)]
+    asked = [scenario for scenario in found if any(_is_of(piece, scenario) for piece in advice)]
+    return at_gains(advice, gains_of(subject, asked), {scenario.kind for scenario in found})
+
+
+def at_gains(advice: Sequence[Advice], gains: Sequence[Gain], kinds: Collection[str]) -> list[Advice]:
+    """Return advice at gains, which come largest first: those that matter, then what brings most.
 
     What would bring less than 1 % of the step so, or is not told apart from nothing, is no advice; nor is a rank that
-    has no scenario where others have one: it has nothing on the critical path.
+    has no scenario where others have one (`kinds`): it has nothing on the critical path.
     """
-    found: dict[tuple[str, str | None], Gain] = {}
-    for gain in gains:
-        place = gain.scenario.at.partition(":")[0]
-        for at in (place, None):
-            found.setdefault((gain.scenario.kind, at), gain)
     told = []
     for piece in advice:
-        kind = SCENARIOS.get(piece.code, "")
-        if (kind, piece.at) in found or (kind, None) not in found:
-            told.append(_told(piece, found.get((kind, piece.at))))
+        gain = next((gain for gain in gains if _is_of(piece, gain.scenario)), None)
+        if gain is not None or SCENARIOS.get(piece.code) not in kinds:
+            told.append(_told(piece, gain))
     kept = [piece for piece in told if piece is not None]
     return sorted(kept, key=lambda piece: (not is_found(piece), -piece.figure_ns))
+
+
+def _is_of(piece: Advice, scenario: Scenario) -> bool:
+    """Whether a scenario is of what is advised, and of the rank that it is about."""
+    place = scenario.at.partition(":")[0]
+    return SCENARIOS.get(piece.code) == scenario.kind and piece.at in (None, place)
 
 
 def _told(piece: Advice, gain: Gain | None) -> Advice | None:
