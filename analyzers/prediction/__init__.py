@@ -1,7 +1,7 @@
 """What steps would take: the answers of `tracer whatif`.
 
 `options` is what is asked for, `answering` asks the graph's scenarios and the settings of the run's strategy, `answers`
-are what it says, `evidence` what speaks for and against it.
+are what it says, `first_sentence` what of it is said first, `evidence` what speaks for and against it.
 
 Decisions: docs/dev/decisions/prediction.md
 """

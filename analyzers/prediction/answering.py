@@ -20,12 +20,11 @@ from analyzers.prediction.answers import (
     SCHEMA,
     Baseline,
     Prediction,
-    Recommended,
     WhatIf,
-    chosen,
     scaled_out,
 )
 from analyzers.prediction.evidence import awaited, borrowing, measured_step, replay_doubts, run_doubts
+from analyzers.prediction.first_sentence import FirstSentence
 from analyzers.prediction.options import USUAL_MB, Options
 from analyzers.rank import RunSummary, has_causes
 from analyzers.ranks import RankNumber
@@ -33,7 +32,7 @@ from analyzers.reporting import Analyses
 from analyzers.run import UNPROFILED, Calibration, Manifest, world_size
 from analyzers.scenarios import KINDS, LEAST_SHARE, Gain, Scenario, Subject, gain_between, gains_of, host_at, of_rank
 from analyzers.settings import FSDP2, Assumption, DdpSettings, FsdpSettings, LinkModel, Setting, Sharding
-from analyzers.units import ms, percent
+from analyzers.units import percent
 
 # Where remainders that nothing explains make the step longer by more than this share of it, nothing is predicted.
 MOST_UNKNOWN = 1 / 3
@@ -41,10 +40,6 @@ MOST_UNKNOWN = 1 / 3
 KNOWN_TO = 0.01
 # A rank's scenario is a finding from this share of the step on.
 LEAST_OF_RANK = 0.05
-# Shares of a figure up to which it may be wrong, for each grade.
-LOW, FAIR = 0.25, 0.05
-# A replay is off by more than this.
-FAR_OFF = 0.25
 
 
 def whatif(run: RunSummary, options: Options | None = None, links: LinkModel | Calibration | None = None) -> WhatIf:
@@ -94,8 +89,12 @@ class _Answering:
         error = self._step_ns / measured_ns - 1
         baseline = Baseline(found.bucket_mb, self.gpus, found.buckets, measured_ns, round(self._step_ns), source, error)
         uncertainty_ns = round(max(abs(error), spread, KNOWN_TO) * self._step_ns)
-        recommended, headline = self._recommended(found.predictions, others, uncertainty_ns)
-        grade, why = self._grade(recommended, error, uncertainty_ns)
+        first = FirstSentence(
+            self.options, self.gpus, measured_ns, self._step_ns, uncertainty_ns, found.predictions, others
+        )
+        recommended, headline = first.recommended()
+        is_unprofiled = self.analyses.controls.step_ns(UNPROFILED) is not None
+        grade, why = first.grade(recommended, self._doubts, is_unprofiled=is_unprofiled)
         return WhatIf(
             schema=SCHEMA,
             run=self.run.name,
@@ -402,89 +401,3 @@ class _Answering:
             of_degree=True,
             **fields,
         )
-
-    # What is said first.
-
-    def _recommended(
-        self, settings: Sequence[Prediction], others: Sequence[Prediction], noise_ns: int
-    ) -> tuple[Recommended | None, str]:
-        """Return what is recommended, and the first sentence: findings first, unless settings are asked for."""
-        best = self._best_of(settings)
-        found = best if self.options.asks_of_settings and best is not None else self._first(best, others, noise_ns)
-        if found is None:
-            return None, _sentence(self._of_nothing(others))
-        why = self._of_best(found, settings, noise_ns) if found.is_setting else self._answer(found)
-        recommended = chosen(found, why)
-        return recommended, _sentence(recommended.why)
-
-    def _best_of(self, settings: Sequence[Prediction]) -> Prediction | None:
-        """Return the shortest step on as many GPUs as the run had, else on the first number of several."""
-        counts = [each.gpus or 1 for each in settings]
-        gpus = self.gpus if self.gpus in counts and self.gpus > 1 else next((n for n in counts if n > 1), 1)
-        there = [each for each in settings if each.gpus == gpus]
-        return min(there, key=lambda each: each.predicted_step_ns, default=None)
-
-    def _first(self, best: Prediction | None, others: Sequence[Prediction], noise_ns: int) -> Prediction | None:
-        """Return the first finding, or settings that bring more; of what is asked for by name what brings most."""
-        finding = next((each for each in others if each.is_finding), None)
-        tells = best is not None and best.gain_ns > max(noise_ns, LEAST_SHARE * best.before_ns)
-        if finding is not None and not (tells and best is not None and best.gain_ns > finding.gain_ns):
-            return finding
-        if tells or self.options.is_open:
-            return best if tells else None
-        return max([*others, *([] if best is None else [best])], key=lambda each: each.gain_ns)
-
-    def _of_nothing(self, others: Sequence[Prediction]) -> str:
-        """Say that nothing is worth while, and what much of one thing would bring."""
-        said = "nothing that tracer knows of would bring 1 % of the step"
-        of_degree = (each for each in others if each.of_degree and each.gain_ns >= LEAST_SHARE * each.before_ns)
-        most = next(of_degree, None)
-        return said if most is None else f"{said} by itself; {self._would_take(most)}"
-
-    def _of_best(self, best: Prediction, settings: Sequence[Prediction], noise_ns: int) -> str:
-        """Say what the best of the settings that are asked for brings."""
-        steps = [each.predicted_step_ns for each in settings if each.gpus == best.gpus]
-        if best.gpus == self.gpus and len(steps) > 1 and max(steps) - min(steps) <= noise_ns:
-            apart = ms(max(steps) - min(steps)) if max(steps) > min(steps) else "nothing"
-            return f"no choice matters here: they differ by {apart}, and differences below {ms(noise_ns)} are noise"
-        if best.gpus == self.gpus and best.gain_ns <= noise_ns:
-            return f"none here is told apart from the run's own settings: differences below {ms(noise_ns)} are noise"
-        return self._would_take(best) if best.gpus != self.gpus else self._answer(best)
-
-    def _answer(self, found: Prediction) -> str:
-        """Say what a change would bring, and within what."""
-        said = self._would_take(found)
-        low_ns, high_ns = found.within_ns
-        if found.gain_ns <= 0:
-            return said
-        if low_ns <= 0:
-            return f"{said}; the gain is {ms(found.gain_ns)}, and not told apart from the replay's own error"
-        return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
-
-    def _would_take(self, found: Prediction) -> str:
-        """Say what a step would take with a change: the gain is off the step as measured, which people see."""
-        after_ns = max(self._measured[0] + found.predicted_step_ns - self._step_ns, 0)
-        return f"with {found.words} a step would take {ms(after_ns)} instead of {ms(after_ns + found.gain_ns)}"
-
-    def _grade(self, recommended: Recommended | None, error: float, noise_ns: int) -> tuple[str, str | None]:
-        """Return how far the first sentence can be trusted, and why no further."""
-        if self._doubts:
-            return "low", str(self._doubts[0])
-        if recommended is not None and not recommended.reliable:
-            return "low", "what is recommended is not to be trusted"
-        low = {"the replay of the run's own step is off by more than a quarter": abs(error) > FAR_OFF}
-        fair = {"no step was timed without the profiler": self.analyses.controls.step_ns(UNPROFILED) is None}
-        if recommended is not None and recommended.gain_ns > (noise_ns if recommended.is_setting else 0):
-            low_ns, high_ns = recommended.within_ns
-            wrong = (high_ns - low_ns) / 2 / recommended.gain_ns
-            low["the gain may be wrong by a quarter"] = wrong > LOW
-            fair["the gain may be wrong by a twentieth"] = wrong > FAIR
-        for grade, reasons in (("low", low), ("fair", fair)):
-            for why, holds in reasons.items():
-                if holds:
-                    return grade, why
-        return "high", None
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
