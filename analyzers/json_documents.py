@@ -52,11 +52,14 @@ def _from_words(kind: type, value: Any) -> Notices:
     raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
 
 
-def decoded(text: str | bytes, kind: type[Document], schema: str, remedy: str) -> Document:
-    """Read a document with one schema. Raises UnreadableDocument, with the remedy, where the text is something else."""
+def decoded(text: str | bytes, kind: type[Document], schema: str, remedy: str, *older: str) -> Document:
+    """Read a document with one schema, or with an older one that is read for what it has.
+
+    Raises UnreadableDocument, with the remedy, where the text is something else.
+    """
     try:
         head = msgspec.json.decode(text, type=_Head)
-        if head.schema != schema:
+        if head.schema not in (schema, *older):
             raise UnreadableDocument(f"schema {head.schema!r}, not {schema!r}; {remedy}")
         return msgspec.json.decode(text, type=kind, dec_hook=_from_words)
     except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, of nesting

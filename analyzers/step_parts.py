@@ -26,6 +26,8 @@ UNRESOLVED = Part(
 )
 COPY = Part("exposed_copy_ns", "exposed copy", "exposed copies", "exposed_copies")
 IDLE = Part("idle_ns", "idle", "idle time", "idle")
+# Where nothing tells waiting from idle time.
+IDLE_OR_WAIT = Part("idle_or_wait_ns", "idle or waiting", "idle time or waiting")
 # The four add up to the span; communication is made of three; so the six add up to the span, too.
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 EXPOSED = (WAITING, TRANSFER, UNRESOLVED)

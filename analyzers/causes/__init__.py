@@ -4,7 +4,8 @@ In order: `joining` makes one graph of the ranks' (the room `analyzers.rank.depe
 points, `pace` and `replay` let its typical steps go again and again; `light_times`, `hosts` and `calibrated` bring it
 to the step that people train; `critical_path` walks back over what binds, and `charges` says what that is; `changes`
 and `likes` are what scenarios (the room `analyzers.scenarios`) change. `model` puts them together, `rows` are what a
-report says, `lane` is the path of a recorded step to draw.
+report says, `lane` is the path of a recorded step to draw, `device_parts` what the replayed step is
+made of.
 
 Decisions: docs/dev/decisions/causes.md
 """
@@ -12,6 +13,7 @@ Decisions: docs/dev/decisions/causes.md
 from analyzers.causes.calibrated import KEPT, RELEASED
 from analyzers.causes.changes import Facts, Lags, is_memcpy
 from analyzers.causes.charges import Charge
+from analyzers.causes.device_parts import replayed_parts
 from analyzers.causes.lane import PathLane, RecordedPaths
 from analyzers.causes.likes import Likes
 from analyzers.causes.model import Model, why_none

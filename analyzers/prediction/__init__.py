@@ -21,4 +21,4 @@ from analyzers.prediction.answers import (
     to_json,
 )
 from analyzers.prediction.evidence import MeasuredFrom
-from analyzers.prediction.options import USUAL_MB, Options
+from analyzers.prediction.options import Options

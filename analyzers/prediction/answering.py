@@ -9,13 +9,9 @@ from typing import Any
 
 from analyzers.arrays import Float64
 from analyzers.causes import KEPT, RELEASED, Model
-from analyzers.collectives import exchange
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
-    CAPS,
-    FSDP,
-    ODD,
     OWN_WORDS,
     SCHEMA,
     Baseline,
@@ -23,23 +19,33 @@ from analyzers.prediction.answers import (
     WhatIf,
     scaled_out,
 )
-from analyzers.prediction.evidence import awaited, borrowing, measured_step, replay_doubts, run_doubts
+from analyzers.prediction.evidence import borrowing, measured_step, replay_doubts, run_doubts
 from analyzers.prediction.first_sentence import FirstSentence
-from analyzers.prediction.options import USUAL_MB, Options
+from analyzers.prediction.options import Options
 from analyzers.rank import RunSummary, has_causes
 from analyzers.ranks import RankNumber
 from analyzers.reporting import Analyses
 from analyzers.run import UNPROFILED, Calibration, Manifest, world_size
-from analyzers.scenarios import KINDS, LEAST_SHARE, Gain, Scenario, Subject, gain_between, gains_of, host_at, of_rank
-from analyzers.settings import FSDP2, Assumption, DdpSettings, FsdpSettings, LinkModel, Setting, Sharding
+from analyzers.scenarios import (
+    CAPS,
+    FSDP,
+    KINDS,
+    ODD,
+    Gain,
+    Scenario,
+    Subject,
+    gain_between,
+    gains_of,
+    host_at,
+    of_rank,
+)
+from analyzers.settings import FSDP2, USUAL_MB, Assumption, DdpSettings, FsdpSettings, LinkModel, Setting, Sharding
 from analyzers.units import percent
 
 # Where remainders that nothing explains make the step longer by more than this share of it, nothing is predicted.
 MOST_UNKNOWN = 1 / 3
 # No step is known better than this (docs/dev/predictions.md).
 KNOWN_TO = 0.01
-# A rank's scenario is a finding from this share of the step on.
-LEAST_OF_RANK = 0.05
 
 
 def whatif(run: RunSummary, options: Options | None = None, links: LinkModel | Calibration | None = None) -> WhatIf:
@@ -160,20 +166,29 @@ class _Answering:
     # Scenarios of the graph.
 
     @cached_property
+    def _findings(self) -> list[Gain]:
+        """Return what the report lists."""
+        findings, odd = self.analyses.findings, self.analyses.odd_gain
+        return [*(findings.listed if findings is not None else ()), *([odd] if odd is not None else [])]
+
+    @cached_property
     def _gains(self) -> list[Gain]:
-        subject, options = Subject(self.model), self.options
+        self.model  # noqa: B018  a run without one is refused for that
+        subject, options = self.analyses.subject, self.options
+        assert subject is not None
+        known_gains: list[Gain] = []
         asked: list[Scenario] = []
         if options.is_open or options.only:
             known = [*(kind.name for kind in KINDS), CAPS, FSDP, ODD]
             unknown = set(options.only) - {*known}
             if unknown:
                 raise self._refused(f"--only {min(unknown)}: there is no such kind; give some of {', '.join(known)}")
-            kinds = [kind for kind in KINDS if not options.only or kind.name in options.only]
-            asked += [scenario for kind in kinds for scenario in kind.find(subject)]
+            kinds = [kind.name for kind in KINDS if not options.only or kind.name in options.only]
+            known_gains += [gain for gain in self.analyses.gains if gain.scenario.kind in kinds]
         if options.straggler is not None:
             asked += self._straggler(subject, RankNumber(options.straggler))
         asked += [host_at(share) for share in options.host_times]
-        return gains_of(subject, asked) if asked else []
+        return [*known_gains, *(gains_of(subject, asked) if asked else [])]
 
     def _straggler(self, subject: Subject, rank: RankNumber) -> list[Scenario]:
         ranks = subject.lags.graph.ranks
@@ -188,10 +203,6 @@ class _Answering:
             )
         return found
 
-    @cached_property
-    def _awaited(self) -> frozenset[RankNumber]:
-        return awaited(exchange(self.run, self.run.calibration))
-
     def _predicted(self, gain: Gain) -> Prediction:
         scenario = gain.scenario
         doubts = list(self._doubts)
@@ -203,7 +214,7 @@ class _Answering:
         low_ns, high_ns = gain.interval_ns
         return Prediction(
             kind=scenario.kind,
-            at=scenario.at.partition(":")[0],
+            at=scenario.place,
             value=scenario.value,
             words=scenario.words,
             predicted_step_ns=round(gain.step_ns),
@@ -212,19 +223,8 @@ class _Answering:
             reliable=not doubts,
             why=Notices(doubts) if doubts else None,
             of_degree=scenario.of_degree,
-            is_finding=self._is_finding(gain),
+            is_finding=gain in self._findings,
         )
-
-    def _is_finding(self, gain: Gain) -> bool:
-        """Whether a change is worth naming first: a definite cure that brings enough, told apart from nothing."""
-        scenario = gain.scenario
-        of_rank = scenario.kind == "straggler"
-        least = LEAST_OF_RANK if of_rank else LEAST_SHARE
-        enough = gain.gain_ns >= least * self._step_ns and gain.interval_ns[0] > 0 and gain.reliable
-        if not enough or scenario.of_degree or scenario.kind == "alike":
-            return False
-        place, _, number = scenario.at.partition(":")[0].partition(" ")
-        return not of_rank or place != "rank" or RankNumber(int(number)) in self._awaited
 
     def _accumulations(self) -> list[Prediction]:
         if not self.options.accumulations:
@@ -242,15 +242,9 @@ class _Answering:
 
     def _without_odd(self) -> list[Prediction]:
         """Return steps that are all typical, where odd ones make the mean longer: of samples, and no replay."""
-        unprofiled = (self.run.manifest or Manifest()).controls.unprofiled
+        gain = self.analyses.odd_gain
         wanted = self.options.is_open or ODD in self.options.only
-        cost = unprofiled.odd_cost_ns(self.analyses.typical.steps.every) if unprofiled is not None and wanted else None
-        if unprofiled is None or cost is None:
-            return []
-        gain_ns, limits = cost
-        words = f"no odd steps ({unprofiled.odd_steps} of {unprofiled.timed_steps} timed ones)"
-        scenario = Scenario(ODD, "odd steps", lambda lags: lags, words)
-        return [self._predicted(Gain(scenario, self._step_ns, gain_ns, limits, reliable=True))]
+        return [self._predicted(gain)] if gain is not None and wanted else []
 
     # Settings of strategies.
 
@@ -399,5 +393,9 @@ class _Answering:
             why=Notices(doubts) if doubts else None,
             efficiency=None if alone_ns is None else min(alone_ns / step_ns, 1.0),
             of_degree=True,
+            is_finding=any(
+                scenario.kind == each.scenario.kind and fields["value"] == each.scenario.value
+                for each in self._findings
+            ),
             **fields,
         )

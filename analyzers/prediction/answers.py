@@ -10,18 +10,14 @@ import msgspec
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice, Notices
 from analyzers.prediction.evidence import MeasuredFrom
+from analyzers.scenarios import OF_SETTINGS, own_error
 from analyzers.statistics import LEAST_SHARE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "tracer.whatif/3"
-# The replay's own error, where nothing better is known: of 17 gains that are known 7 lay in their interval without it,
-# and 15 with it (docs/measuring.md, Gains). Of other caps it is half of that.
-OWN_ERROR, OF_CAPS = 0.05, 0.025
 UNTRUSTED = "not to be trusted"
-# Kinds that are no scenarios of the graph: settings, and steps unlike most.
-CAPS, FSDP, ODD = "caps", "fsdp", "odd"
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -75,8 +71,7 @@ class Predicted(msgspec.Struct, frozen=True):
     @property
     def within_ns(self) -> tuple[int, int]:
         """Return what the gain lies between with the replay's own error, which is what is printed."""
-        # Odd steps are of what was measured, and nothing is replayed.
-        error = 0.0 if self.kind == ODD else OF_CAPS if self.is_setting else OWN_ERROR
+        error = OF_SETTINGS if self.is_setting else own_error(self.kind)
         apart_ns = round(error * self.predicted_step_ns)
         low_ns, high_ns = self.interval_ns
         return low_ns - apart_ns, high_ns + apart_ns

@@ -7,11 +7,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from analyzers.arrays import Int64
-from analyzers.collectives import Exchange
 from analyzers.notices import Code, Notice
 from analyzers.rank import CPU_DEVICE, RunSummary
-from analyzers.ranks import RankNumber
 from analyzers.reporting import Analyses
 from analyzers.run import UNPROFILED, Manifest, world_size
 from analyzers.settings import MEASURED_ON, Assumption
@@ -19,8 +16,6 @@ from analyzers.units import percent
 
 # A replay that misses the run's own step by more than this misses others, too.
 OFF = 0.05
-# In so many of its steps others wait for a rank that is late.
-MOST_STEPS = 0.8
 
 
 class MeasuredFrom(StrEnum):
@@ -77,19 +72,3 @@ def run_doubts(run: RunSummary, manifest: Manifest, *, answers_to_hosts: bool) -
         ),
     }
     return [notice for notice, holds in notices.items() if holds]
-
-
-def awaited(exchanged: Exchange) -> frozenset[RankNumber]:
-    """Return the ranks for which the others wait longest in four of five steps, where they wait at all."""
-    table, instances, transfers = exchanged.matching.table, exchanged.matching.instances, exchanged.transfers
-    waits = np.flatnonzero((transfers.wait_ns > 0) & (transfers.waits_for >= 0))
-    if not len(waits):
-        return frozenset()
-    step = instances.step[instances.of_member[waits]]
-    rank = table.rank[instances.members[transfers.waits_for[waits]]]
-    numbers, of_step = np.unique(step, return_inverse=True)
-    ranks, of_rank = np.unique(rank, return_inverse=True)
-    waited = np.bincount(of_step * len(ranks) + of_rank, transfers.wait_ns[waits], len(numbers) * len(ranks))
-    longest: Int64 = waited.reshape(len(numbers), -1).argmax(axis=1)
-    share = np.bincount(longest, minlength=len(ranks)) / len(numbers)
-    return frozenset(RankNumber(int(each)) for each in ranks[share >= MOST_STEPS])

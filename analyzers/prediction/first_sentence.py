@@ -51,13 +51,10 @@ class FirstSentence:
         return min(there, key=lambda each: each.predicted_step_ns, default=None)
 
     def _first(self, best: Prediction | None) -> Prediction | None:
-        """Return the first finding, or settings that bring more; of what is asked for by name what brings most."""
-        finding = next((each for each in self.others if each.is_finding), None)
-        tells = best is not None and best.gain_ns > max(self.noise_ns, LEAST_SHARE * best.before_ns)
-        if finding is not None and not (tells and best is not None and best.gain_ns > finding.gain_ns):
-            return finding
-        if tells or self.options.is_open:
-            return best if tells else None
+        """Return the first finding; of what is asked for by name what brings most."""
+        findings = [each for each in (*self.others, *self.settings) if each.is_finding]
+        if findings or self.options.is_open:
+            return max(findings, key=lambda each: each.gain_ns, default=None)
         return max([*self.others, *([] if best is None else [best])], key=lambda each: each.gain_ns)
 
     def _of_nothing(self) -> str:

@@ -8,9 +8,6 @@ import msgspec
 
 from analyzers.settings import Hosts, OfDdp, Sharding
 
-# Caps that people try, in MB; None is DDP's default.
-USUAL_MB: tuple[float | None, ...] = (None, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
-
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What to predict; with none of it all that the run can have, and the usual settings of its strategy.

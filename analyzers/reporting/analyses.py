@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from analyzers.collectives import (
     ExposedParts,
     GroupWindow,
     WaitingRow,
+    awaited,
     collective_rows,
     exchange,
     group_rows,
@@ -41,7 +42,8 @@ from analyzers.layers import (
     tensor_rows,
 )
 from analyzers.layers.strategies import AttentionRow, ExpertRow, attention_rows, expert_rows
-from analyzers.rank import Breakdown, Measured, RunSummary, device_labels, has_causes
+from analyzers.rank import Breakdown, Cause, Measured, RunSummary, device_labels, has_causes
+from analyzers.ranks import RankNumber
 from analyzers.reporting.measures import (
     Compute,
     IdleRows,
@@ -52,9 +54,11 @@ from analyzers.reporting.measures import (
     input_summary,
     sync_cost,
 )
-from analyzers.reporting.typical_steps import PlacedRow, TypicalWindows, at_places, typical_windows
-from analyzers.run import Calibration, Controls, Manifest
-from analyzers.scenarios import Subject
+from analyzers.reporting.typical_steps import PlacedRow, TypicalWindows, at_places, odd_gain, typical_windows
+from analyzers.run import UNPROFILED, Calibration, Controls, Manifest, NumberedBy
+from analyzers.scenarios import TWENTIETH, Findings, Gain, Subject, find_findings, gains_of, scenarios
+from analyzers.settings import best_cap
+from analyzers.trace import UNEVEN_MEMBERS
 
 
 class Analyses:
@@ -79,7 +83,8 @@ class Analyses:
     @cached_property
     def typical(self) -> TypicalWindows:
         """Return which windows figures are of, and which steps are odd."""
-        return typical_windows(self.rows, self.controls.unprofiled)
+        marked = Breakdown.joined([measured.windows for measured in self.run.in_full]) if self.run.is_light else None
+        return typical_windows(self.rows, self.controls.unprofiled, marked)
 
     @cached_property
     def typical_rows(self) -> Breakdown:
@@ -228,10 +233,71 @@ class Analyses:
         except NoOrder as error:
             return None, str(error)
 
+    @property
+    def step_word(self) -> str:
+        """Return what a window is called: a step, or a trace where no step is marked."""
+        return "trace" if self.rows.unmarked.all() else "step"
+
+    @property
+    def step_ns(self) -> float:
+        """Return the step that people train: the typical unprofiled one where it was timed, else the profiled one."""
+        return self.controls.step_ns(UNPROFILED) or float(np.mean(self.typical_rows.span_ns))
+
+    @cached_property
+    def mean_step_ns(self) -> float:
+        """Return the mean step, odd ones counted in: of unprofiled samples where there are any."""
+        return self.controls.mean_ns(UNPROFILED) or float(np.mean([*self.typical.lengths_ns.values()] or [0]))
+
     @cached_property
     def subject(self) -> Subject | None:
         """Return what scenarios change; None without a causal model."""
-        return Subject(self.causes) if self.causes is not None else None
+        if self.causes is None:
+            return None
+        rows = self.typical_rows
+        computes_ns = min(float(np.mean(rows.compute_ns[own])) for _, own in rows.by_device())
+        return Subject(self.causes, self.manifest, max(self.step_ns - computes_ns, 0.0))
+
+    @cached_property
+    def gains(self) -> list[Gain]:
+        """Return what each scenario of the graph would bring; none without a causal model."""
+        if self.subject is None:
+            return []
+        return gains_of(self.subject, [*scenarios(self.subject)])
+
+    @cached_property
+    def cap_gain(self) -> Gain | None:
+        """Return what the best bucket cap would bring; None where no other cap is told apart from the run's own."""
+        return best_cap(self.run, self.subject) if self.subject is not None else None
+
+    @cached_property
+    def findings(self) -> Findings | None:
+        """Return which scenarios are worth naming; None without a causal model."""
+        if self.subject is None:
+            return None
+        odd = self.odd_gain
+        besides = odd is not None and odd.gain_ns >= TWENTIETH * self.mean_step_ns
+        # Where most idle time has no known cause, as where kernels are lost, hosts are not what is too slow.
+        unknown = self.typical_column(lambda measured: measured.idle.ns[:, Cause.UNKNOWN].sum(axis=1)).sum()
+        besides |= bool(2 * unknown > self.typical_rows.idle_ns.sum())
+        gains = [*self.gains, *([self.cap_gain] if self.cap_gain is not None else [])]
+        return find_findings(self.subject, gains, self.awaited, besides=besides)
+
+    @cached_property
+    def awaited(self) -> Collection[RankNumber]:
+        """Return the ranks that may be called late: the others wait for them step after step."""
+        return awaited(self.exchanged) if self.names_ranks else ()
+
+    @cached_property
+    def odd_gain(self) -> Gain | None:
+        """Return what the typical step instead of odd ones would bring, where that is told apart from nothing."""
+        return odd_gain(self.typical, self.controls)
+
+    @property
+    def names_ranks(self) -> bool:
+        """Whether it is certain which rank is which, or does not matter: all of them send and compute alike."""
+        calls = self.exchanged.matching.instances.call
+        kinds = {call.kind for call in calls if call is not None}
+        return self.run.rank_source != NumberedBy.GUESSED or kinds.isdisjoint(UNEVEN_MEMBERS)
 
     @cached_property
     def charge_rows(self) -> list[ChargeRow]:

@@ -32,6 +32,7 @@ from analyzers.layers import (
 from analyzers.layers.strategies import AttentionRow, ExpertRow
 from analyzers.lazy_fields import LazyStruct, evaluated
 from analyzers.notices import Notice
+from analyzers.reporting.bar import Bar
 from analyzers.reporting.measures import (
     Compute,
     DeviceSummary,
@@ -112,11 +113,14 @@ class Summary(LazyStruct, frozen=True):
     pipelines: list[PipelineSummary] = msgspec.field(default_factory=list)
     steps: Steps = Steps([], [])
     charges: ChargesSummary | None = None  # null where what had to come before what is not known
+    bar: Bar | None = None  # what the step that people train is made of; null in documents of tracer.report/2
+    of_degree: list[Advice] = msgspec.field(default_factory=list)  # what would come on top of all advice
+    advice_together_ns: int | None = None  # what all advice with a gain would bring together, but odd steps
 
     __repr__ = brief
 
 
-REPORT_SCHEMA = "tracer.report/2"
+REPORT_SCHEMA, OLDER_REPORTS = "tracer.report/3", ("tracer.report/2",)
 
 
 class MarkedRank(msgspec.Struct, frozen=True):
@@ -130,8 +134,9 @@ class MarkedRank(msgspec.Struct, frozen=True):
 class Headline(msgspec.Struct, frozen=True):
     """What one would say to a colleague; null where it is not known.
 
-    `sentence` says the problem with its figures, or that nothing stands out. `problem` is the same where there is one,
-    `code` its advice's or part's, and `share` what it takes of the profiled step at most. `remedy` is the first advice.
+    `sentence` says the problem with its figures, or that nothing stands out. `problem` is what is wrong, `compute`
+    where that is compute, `code` its advice's or part's. `gain_ns` is what its cure would bring, null where that is
+    not known, and `share` that over the step, or what a part of the step takes. `remedy` is the first advice.
     `communication` says how much is hidden, and what the links gave. `trust` is high, fair or low, and `why` says what
     lowers it. `mark_ns` is how long a step is marked on the host, where windows, `profiled_step_ns`, cover less than
     nine tenths of it. `step_word` is what a window is called: a step, or a trace where none is marked.
@@ -150,6 +155,7 @@ class Headline(msgspec.Struct, frozen=True):
     marked: list[MarkedRank] = []
     mark_ns: float | None = None
     step_word: str = "step"
+    gain_ns: int | None = None
 
 
 # From here on an interval's ends tell less than what they are of.
@@ -323,7 +329,10 @@ class Digest(msgspec.Struct, frozen=True):
     headline: Headline
     verdict: str
     shares: dict[str, float | None]
+    bar: Bar | None
     advice: list[Advice]
+    of_degree: list[Advice]
+    advice_together_ns: int | None
     groups: list[DigestGroup]
     groups_left_out: int
     warnings: dict[str, int]
@@ -349,7 +358,10 @@ def digest(document: Report) -> Digest:
         headline=summary.headline,
         verdict=summary.verdict,
         shares=summary.shares,
+        bar=summary.bar,
         advice=summary.advice,
+        of_degree=summary.of_degree,
+        advice_together_ns=summary.advice_together_ns,
         groups=groups[:MOST_GROUPS],
         groups_left_out=max(len(groups) - MOST_GROUPS, 0),
         warnings=Counter(notice.code for notice in run.warnings),
@@ -363,5 +375,11 @@ def to_summary_json(document: Report) -> str:
 
 
 def from_json(text: str | bytes) -> Report:
-    """Read a report that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
-    return decoded(text, Report, REPORT_SCHEMA, "make one with `tracer report RUN --json`")
+    """Read a report that `to_json` wrote; of an older one all but advice, which had other figures.
+
+    Raises UnreadableDocument where the text is something else.
+    """
+    found = decoded(text, Report, REPORT_SCHEMA, "make one with `tracer report RUN --json`", *OLDER_REPORTS)
+    if found.schema == REPORT_SCHEMA:
+        return found
+    return msgspec.structs.replace(found, summary=msgspec.structs.replace(found.summary, advice=[]))

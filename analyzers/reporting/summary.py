@@ -14,14 +14,17 @@ from analyzers.causes import ChargesSummary, charges_summary
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
 from analyzers.layers import bucket_summaries, layer_summaries
 from analyzers.lazy_fields import lazy
-from analyzers.notices import Code
+from analyzers.notices import Code, Weight
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.analyses import Analyses
+from analyzers.reporting.bar import bar_of
 from analyzers.reporting.document import ControlFigures, Representative, RunFacts, Summary
 from analyzers.reporting.evidence import evidence_of
-from analyzers.reporting.headline import Findings, headline, mark_length, why_unresolved
+from analyzers.reporting.found import found_advice
+from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, mark_length, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
-from analyzers.reporting.remedies import advice, replayed
+from analyzers.reporting.remedies import advice_at_most
+from analyzers.reporting.trust import Judged, grade
 from analyzers.reporting.typical_steps import Steps, odd_words
 from analyzers.statistics import is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
@@ -42,16 +45,27 @@ TIMES = 2
 
 def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     """Return medians, shares, the verdict, the headline and advice."""
-    evidence = evidence_of(analyses, facts)
-    advised = replayed(advice(evidence), analyses.subject)
+    evidence = evidence_of(analyses)
+    found, bounds, bar = found_advice(analyses), advice_at_most(evidence), bar_of(analyses)
     rows, exchanged = analyses.typical_rows, analyses.exchanged
     measures = _measures(analyses)
     total_ns = int(rows.span_ns.sum())
     shares = {part: ratio(measures[part].sum(), total_ns) for part in fields_of((*PARTS, *EXPOSED, *IDLE_PARTS))}
     shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median, devices = analyses.median_window, _by_device(rows, measures)
-    bandwidths, over = bandwidth_rows(exchanged), over_devices(devices)
-    profiled = len(np.unique(analyses.rows.step))
+    bandwidths = bandwidth_rows(exchanged)
+    drawn = DrawnFrom(
+        facts,
+        rows,
+        shares,
+        bar,
+        exchanged.transfer_is_bound,
+        found,
+        bounds,
+        bandwidths,
+        analyses.step_word,
+        analyses.mean_step_ns,
+    )
     return Summary(
         windows=lazy(lambda: spreads(measures)),
         by_device=devices,
@@ -63,24 +77,37 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         ),
         steps=analyses.typical.steps,
         verdict=verdict(facts, rows, shares, exchanged.transfer_is_bound, analyses.typical.steps),
-        headline=headline(
-            Findings(facts, rows, shares, exchanged.transfer_is_bound, advised, bandwidths, evidence, over, profiled)
-        ),
+        headline=headline(drawn, grade(_judged(analyses, drawn))),
         transfer_is_bound=exchanged.transfer_is_bound,
         communication=bandwidths,
         copies=lazy(lambda: copy_rows(exchanged)),
         unmatched_share=exchanged.unmatched_share,
-        advice=advised,
+        advice=[*found.listed, *bounds],
         buckets=lazy(lambda: bucket_summaries(analyses.of_typical(analyses.bucket_rows), analyses.layout)),
         layers=lazy(lambda: layer_summaries(analyses.of_typical(analyses.layer_rows))),
         layers_from=Counter(measured.work.source for measured in analyses.run.measured).most_common(1)[0][0],
         layout=lazy(lambda: analyses.layout),
         sync_cost=analyses.cost,
         input=analyses.input,
-        over_devices=over,
+        over_devices=over_devices(devices),
         groups=lazy(lambda: group_summaries(exchanged, analyses.rows, analyses.groups)),
         pipelines=list(evidence.pipelines),
         charges=lazy(lambda: _charges(analyses)),
+        bar=bar,
+        of_degree=found.of_degree,
+        advice_together_ns=found.together_ns if analyses.findings is not None else None,
+    )
+
+
+def _judged(analyses: Analyses, drawn: DrawnFrom) -> Judged:
+    weights = {warning.code.facts.weight for warning in drawn.run.warnings}
+    return Judged(
+        drawn.run,
+        drawn.bar,
+        advice_of_sentence(drawn),
+        analyses.causes.calibrated.replay_error if analyses.causes is not None else None,
+        Weight.DAMAGE in weights or bool(analyses.typical_rows.doubted.any()),
+        bool(analyses.rows.unmarked.any()),
     )
 
 

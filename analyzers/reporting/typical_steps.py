@@ -1,4 +1,4 @@
-"""Typical and odd steps: which windows figures are of, and why.
+"""Typical and odd steps: windows of figures, costs of odd ones.
 
 step      3     4     5     6     7     8
          |----||----||---------||----||---------||--|
@@ -16,10 +16,18 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import Breakdown
-from analyzers.run import Control
+from analyzers.run import UNPROFILED, Control, Controls, control
+from analyzers.scenarios import LEAST_SHARE, ODD, Gain, Scenario, Told
 from analyzers.statistics import TENTH, even_distance, odd_steps
 from analyzers.step_parts import COMM, IDLE, PARTS, Part
 from analyzers.units import count, ms
+
+# Where the typical unprofiled step is so many times the profiled one, odd steps lie outside of the profile.
+OUTSIDE = 1.5
+_REMEDY = (
+    "find out what these steps do besides training (a checkpoint, an evaluation, logging, gc.collect()), and do it "
+    "less often, or in another thread"
+)
 
 
 class OddStep(msgspec.Struct, frozen=True):
@@ -76,11 +84,13 @@ class TypicalWindows:
 
     steps: Steps
     windows: Mask
+    lengths_ns: Mapping[int, int]  # of typical and odd steps, by number
 
 
-def typical_windows(rows: Breakdown, unprofiled: Control | None) -> TypicalWindows:
+def typical_windows(rows: Breakdown, unprofiled: Control | None, marked: Breakdown | None = None) -> TypicalWindows:
     """Tell typical steps from odd ones: docs/measuring.md, Typical and odd steps.
 
+    `marked` are windows whose steps' marks are known, those of the full profile, where `rows` are not.
     A step is as long as the longest of its windows. The last window of a cycle counts only where it is its only one.
     """
     counted = ~rows.ends_cycle | np.r_[True, rows.ends_cycle][: len(rows)]
@@ -101,23 +111,39 @@ def typical_windows(rows: Breakdown, unprofiled: Control | None) -> TypicalWindo
     steps = Steps(
         number[is_typical].tolist(),
         [one.step for one in found.values()],
-        even_distance([*pauses]),
+        even_distance([*pauses]) or _distance_of_marks(rows if marked is None else marked),
         len(pauses),
         None if start is None else start.step,
     )
-    return TypicalWindows(steps, windows)
+    kept = np.arange(len(number)) >= starts
+    lengths = dict(zip(number[kept].tolist(), span_ns[kept].tolist(), strict=True))
+    return TypicalWindows(steps, windows, lengths)
+
+
+def _distance_of_marks(rows: Breakdown) -> int | None:
+    """Return how far apart steps are whose marks on the host are odd: a pause before B(first) is in no window."""
+    number, index = np.unique(rows.step, return_inverse=True)
+    mark_ns = np.zeros(len(number), dtype=np.int64)
+    np.maximum.at(mark_ns, index, rows.mark_ns)
+    odd = odd_steps(mark_ns.astype(np.float64))
+    return even_distance(number[odd].tolist())
+
+
+def ordinal(number: int) -> str:
+    """Write `second`, `third`, `7th`."""
+    return {2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 def odd_words(steps: Steps) -> Iterator[str]:
     """Say in a sentence each which steps figures are not of, and why."""
     if steps.odd:
         worst = max(steps.odd, key=lambda step: step.span_ns)
-        apart = f", {steps.every} steps apart" if steps.every is not None and steps.every > 1 else ""
+        apart = f" (every {ordinal(steps.every)})" if steps.every is not None and steps.every > 1 else ""
         is_odd, longest = "is odd", f"step {worst.step}"
         if len(steps.odd) > 1:
             is_odd, longest = "are odd", f"the longest, step {worst.step},"
         by = f" by {count(steps.pauses, 'pause')}" if steps.pauses < len(steps.odd) else ""
-        many = f"{len(steps.odd)} of {len(steps.odd) + len(steps.typical)} steps {is_odd}{by}{apart}"
+        many = f"{len(steps.odd)} of {len(steps.odd) + len(steps.typical)} steps {is_odd}{apart}{by}"
         yield f"{many}, and left out of these shares: {longest} is {worst.why}."
     if steps.profile_start is not None:
         start = steps.profile_start
@@ -174,3 +200,55 @@ def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> _Longer
 
 def _excess(column: Int64, window: np.intp, others: Mask) -> float:
     return float(column[window] - np.median(column[others]))
+
+
+def odd_gain(typical: TypicalWindows, controls: Controls) -> Gain | None:
+    """Return what the typical step instead of odd ones would bring per step, on average.
+
+    Of unprofiled samples where there are any, else of profiled steps. None where it is below 1 % of the mean step, or
+    not told apart from nothing.
+    """
+    unprofiled = controls.unprofiled
+    timed = unprofiled if unprofiled is not None and unprofiled.median_ns else _profiled(typical)
+    cost, mean_ns = timed.odd_cost_ns(typical.steps.every), timed.mean_ns or 0
+    if cost is None:
+        return _outside(controls)
+    gain_ns, limits = cost
+    if gain_ns < LEAST_SHARE * mean_ns or limits[0] <= 0:
+        return None
+    return Gain(_scenario(typical.steps, timed), mean_ns - gain_ns, gain_ns, limits, reliable=True)
+
+
+def _profiled(typical: TypicalWindows) -> Control:
+    return control({0: [[*typical.lengths_ns.values()]]})
+
+
+def _scenario(steps: Steps, timed: Control) -> Scenario:
+    longer = ms(timed.odd_longer_ns)
+    which = f"{timed.odd_steps} of {count(timed.timed_steps, 'timed step')} take"
+    if steps.every is not None and steps.every > 1:
+        which = f"every {ordinal(steps.every)} step takes"
+    elif timed.odd_steps == 1:
+        which = f"1 of {timed.timed_steps} timed steps takes"
+    worst = max(steps.odd, key=lambda step: step.span_ns, default=None)
+    because = f"step {worst.step} is {worst.why}" if worst is not None else ""
+    words = f"no odd steps ({timed.odd_steps} of {timed.timed_steps} timed ones)"
+    told = Told(f"{which} {longer} longer than the typical one", _REMEDY, because)
+    return Scenario(ODD, "odd steps", lambda lags: lags, words, told=told)
+
+
+def _outside(controls: Controls) -> Gain | None:
+    """Return the same where typical unprofiled steps are far longer than profiled ones: what makes them so is there."""
+    step_ns = controls.step_ns(UNPROFILED)
+    profiled_ns = controls.step_ns("light") or controls.step_ns("full")
+    limits = controls.interval_ns(UNPROFILED)
+    if step_ns is None or profiled_ns is None or limits is None or step_ns <= OUTSIDE * profiled_ns:
+        return None
+    told = Told(
+        f"steps outside of the profile take {ms(step_ns - profiled_ns)} longer than those within it",
+        _REMEDY,
+        f"{ms(step_ns)} where nothing is profiled, {ms(profiled_ns)} while profiled",
+    )
+    scenario = Scenario(ODD, "steps outside of the profile", lambda lags: lags, "no odd steps", told=told)
+    within = (limits[0] - profiled_ns, limits[1] - profiled_ns)
+    return Gain(scenario, float(profiled_ns), float(step_ns - profiled_ns), within, reliable=True)

@@ -108,6 +108,12 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return cost, (cost - apart, cost + apart)
 
     @property
+    def odd_longer_ns(self) -> float:
+        """Return how much longer odd steps take than the typical one, the median over them; 0 without any."""
+        steps, typical_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns
+        return float(np.median(steps[self._odd])) - typical_ns if self.odd_steps and typical_ns is not None else 0.0
+
+    @property
     def timed_steps(self) -> int:
         """Count all steps that were timed."""
         return len(self._odd)

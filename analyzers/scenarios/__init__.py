@@ -6,7 +6,7 @@ T'   |host|....|kernels|..|              pace of the lags that a scenario change
 Each kind has a name, a cure, and what it makes of the lags; to add one is to add a module and a line to `KINDS`:
 `ranks` (stragglers, stages), `shared_work`, `host_time`, `synchronizing`, `copies`, `buffers`, `accumulation`,
 `optimizer`, `small` (collectives, unused parameters), `links`. `scenario` says what they are, `removal` takes away work
-and time, `gains` replays.
+and time, `gains` replays, `findings` takes those worth naming.
 
 Decisions: docs/dev/decisions/causes.md
 """
@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from analyzers.scenarios.accumulation import ACCUMULATION
 from analyzers.scenarios.buffers import BUFFERS, without_buffers
 from analyzers.scenarios.copies import COPIES
-from analyzers.scenarios.gains import Gain, gain_between, gains_of
+from analyzers.scenarios.findings import TENTH, TWENTIETH, Findings, find_findings
+from analyzers.scenarios.gains import CAPS, FSDP, ODD, OF_SETTINGS, Gain, gain_between, gains_of, own_error
 from analyzers.scenarios.host_time import ALLOCATOR, COLLECTIONS, GRAPH, HOST, INPUT, host_at
 from analyzers.scenarios.links import HIDDEN, HOOK, LINKS
 from analyzers.scenarios.optimizer import OPTIMIZER
@@ -31,7 +32,7 @@ from analyzers.scenarios.removal import (
     without_activities,
     without_host_time,
 )
-from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject
+from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject, Told
 from analyzers.scenarios.shared_work import ALIKE, EXPERTS, STAGES
 from analyzers.scenarios.small import COALESCE, UNUSED
 from analyzers.scenarios.synchronizing import SYNCHRONIZE

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from analyzers.arrays import values_at
 from analyzers.causes import Lags
 from analyzers.rank import EdgeKind, Section
 from analyzers.scenarios.removal import (
@@ -16,7 +17,7 @@ from analyzers.scenarios.removal import (
     without_activities,
     without_host_time,
 )
-from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.scenarios.scenario import Kind, Scenario, Subject, Told
 from analyzers.trace import Kind as Work
 
 
@@ -36,7 +37,15 @@ def find(subject: Subject) -> Iterator[Scenario]:
     like = graph.like_instance[graph.instance[transfers]]
     before, after = np.unique(like[early[member]]), np.unique(like[~early[member]])
     if len(before) and np.isin(before, after).all():
-        yield Scenario("accumulation", "all but the last of accumulated batches", without_early, ACCUMULATION.cure)
+        reduced = early & (facts.of_activities("kind") == Work.COMM)
+        runs = (graph.edges.kind == EdgeKind.RUN) & values_at(reduced, facts.activity, 0).astype(bool)
+        told = Told(
+            "gradients are synchronized in every accumulated batch",
+            "put all but the last accumulated batch under model.no_sync()",
+            f"{subject.per_step(runs):.3g} all-reduces per step come before the last forward",
+        )
+        words = "no_sync() around all but the last batch"
+        yield Scenario("accumulation", "all but the last of accumulated batches", without_early, words, told=told)
 
 
-ACCUMULATION = Kind("accumulation", "no_sync() around all but the last batch", find)
+ACCUMULATION = Kind("accumulation", find)

@@ -7,7 +7,8 @@ import numpy as np
 from analyzers.arrays import Int64, Mask, values_at
 from analyzers.causes import Lags, is_memcpy
 from analyzers.rank import EdgeKind
-from analyzers.scenarios.scenario import everywhere
+from analyzers.scenarios.scenario import Scenario, Subject, Told, everywhere
+from analyzers.units import size
 
 # What pinned copies reach where the run has none of a megabyte or more (52 to 55 measured over PCIe 5).
 PINNED_GBPS = 50.0
@@ -66,10 +67,42 @@ def behind_copies(lags: Lags, copies: Mask) -> Mask:
     return behind
 
 
+def _tell(subject: Subject) -> Told:
+    """Say how much goes in which direction, and how fast."""
+    lags = subject.lags
+    runs = is_memcpy(lags) & _named(lags, "Pageable")
+    nbytes, taken_ns = values_at(lags.facts.of_activities("nbytes"), lags.facts.activity, 0), subject.recorded_ns
+    moved, remedies = [], []
+    for direction, words, remedy in _DIRECTIONS:
+        chosen = runs & _named(lags, direction)
+        ns = subject.per_step(chosen, taken_ns)
+        if ns:
+            rate = subject.per_step(chosen, nbytes) / ns
+            place, _ = subject.busiest(chosen, taken_ns)
+            moved.append(
+                (ns, f"{size(round(rate * ns))} per step {words}{f' ({place})' if place else ''} at {rate:.3g} GB/s")
+            )
+            remedies.append((ns, remedy))
+    if not moved:
+        return Told()
+    told = "; ".join(words for _, words in sorted(moved, reverse=True))
+    return Told(
+        "copies from and to pageable memory block the CPU" if len(moved) > 1 else _ONE_WAY[remedies[0][1]],
+        "; ".join(words for _, words in sorted(remedies, reverse=True)),
+        f"{told}; pinned copies reach {_pinned_gbps(lags, nbytes):.3g}",
+    )
+
+
+_TO_DEVICE = "pin the memory that is copied from (pin_memory=True in the DataLoader) and copy with non_blocking=True"
+_TO_HOST = "leave .cpu() out of the step, or copy into pinned memory with non_blocking=True"
+_DIRECTIONS = (("HtoD", "to the device", _TO_DEVICE), ("DtoH", "to the host", _TO_HOST))
+_ONE_WAY = {
+    _TO_DEVICE: "copies from pageable memory to the device block the CPU",
+    _TO_HOST: "copies from the device to pageable memory block the CPU",
+}
+
 COPIES = everywhere(
-    "copies",
-    "pin_memory=True and non_blocking=True",
-    "pageable copies",
-    copies_pinned,
+    Scenario("copies", "pageable copies", copies_pinned, "pin_memory=True and non_blocking=True"),
     lambda subject: bool(pageable_copies(subject.lags, "Pageable").any()),
+    _tell,
 )

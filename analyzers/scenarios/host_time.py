@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from analyzers.arrays import Float64
+from analyzers.arrays import UNKNOWN, Float64, values_at
 from analyzers.causes import Charge, Lags
 from analyzers.rank import Cause, EdgeKind
-from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.scenarios.scenario import UNTOLD, Kind, Scenario, Subject, Told, everywhere
+from analyzers.units import ms, rounded_percent
 
 # What is tried of hosts at a share of their time.
 USUAL_SHARE = 0.5
@@ -41,37 +43,69 @@ def at_share(lags: Lags, share: float) -> Lags:
     return lags.at(hosts, np.maximum(lags.ns[hosts] - less_ns, 0))
 
 
-def _without(name: str, cure: str, at: str, words: str, of: tuple[Cause, Charge]) -> Kind:
+def _without(scenario: Scenario, cause: Cause, charge: Charge, tell: Callable[[Subject], Told]) -> Kind:
     """Return the kind that takes one state of hosts away, for runs that have it on their critical path."""
-    cause, charge = of
+    changed = replace(scenario, change=partial(without_cause, cause=cause), of_idle=True)
+    return everywhere(changed, lambda subject: subject.on_path((charge,)) > 0, tell)
 
-    def find(subject: Subject) -> Iterator[Scenario]:
-        if subject.on_path((charge,)) > 0:
-            yield Scenario(name, at, partial(without_cause, cause=cause), words)
 
-    return Kind(name, cure, find)
+def _tell_input(subject: Subject) -> Told:
+    fetched = np.rint(subject.lags.facts.covered_ns(Cause.INPUT)).astype(np.int64)
+    by_rank = np.bincount(np.maximum(subject.lags.graph.edge_rank, 0), fetched * subject.lags.in_course)
+    longest, steps = int(by_rank.argmax()), len(subject.model.calibrated.course.steps)
+    rank = f" on rank {subject.lags.graph.ranks[longest]}" if len(by_rank) > 1 else ""
+    loaders = subject.manifest.training.loaders if subject.manifest.training is not None else []
+    workers = next((loader.workers for loader in loaders if loader.workers is not None), None)
+    remedy = "load data faster: more workers (num_workers), pin_memory=True, a larger prefetch_factor"
+    if workers == 0:
+        remedy = "give the DataLoader workers: num_workers=0 loads in the training process itself"
+    has = f"; num_workers is {workers}" if workers else ""
+    because = f"{ms(by_rank[longest] / steps)} of a profiled step in the DataLoader{rank}{has}"
+    return Told("the CPU waits for the DataLoader", remedy, because)
+
+
+def _tell_collections(subject: Subject) -> Told:
+    taken = np.rint(subject.lags.facts.covered_ns(Cause.GC)).astype(np.int64)
+    return Told(
+        "Python's garbage collector holds the CPU up",
+        "gc.freeze() after the first steps, gc.disable() in the loop, and gc.collect() at steps of your own",
+        f"{ms(subject.per_step(taken > 0, taken))} of a profiled step",
+    )
+
+
+def _tell_allocator(subject: Subject) -> Told:
+    lags = subject.lags
+    spent = lags.facts.stretches
+    spent = spent.take((spent.cause == Cause.ALLOCATOR) & lags.in_course[spent.edge])
+    steps = len(subject.model.calibrated.course.steps) * len(lags.graph.ranks)
+    places = np.bincount(spent.place + 1, spent.ns)
+    longest = int(places.argmax()) - 1 if len(places) else UNKNOWN
+    where = f", most of it in {lags.facts.names[longest]}" if longest >= 0 else ""
+    return Told(
+        "device memory is allocated and freed in the step",
+        "leave torch.cuda.empty_cache() out of the step; else PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        f"cudaMalloc, cudaFree and their kin take {ms(spent.ns.sum() / steps)} of a profiled step{where}",
+    )
+
+
+def _nothing(lags: Lags) -> Lags:
+    return lags
 
 
 INPUT = _without(
-    "input",
-    "more workers for the DataLoader",
-    "DataLoader",
-    "a DataLoader that is not waited for",
-    (Cause.INPUT, Charge.INPUT),
+    Scenario("input", "DataLoader", _nothing, "a DataLoader that is not waited for"),
+    Cause.INPUT,
+    Charge.INPUT,
+    _tell_input,
 )
 COLLECTIONS = _without(
-    "gc",
-    "gc.disable() in the step, and gc.collect() rarely",
-    "gc",
-    "no garbage collection in the step",
-    (Cause.GC, Charge.GC),
+    Scenario("gc", "gc", _nothing, "no garbage collection in the step"), Cause.GC, Charge.GC, _tell_collections
 )
 ALLOCATOR = _without(
-    "allocator",
-    "no torch.cuda.empty_cache() in the step, and expandable segments",
-    "cudaMalloc and cudaFree",
-    "no allocating or freeing of device memory",
-    (Cause.ALLOCATOR, Charge.ALLOCATOR),
+    Scenario("allocator", "cudaMalloc and cudaFree", _nothing, "no allocating or freeing of device memory"),
+    Cause.ALLOCATOR,
+    Charge.ALLOCATOR,
+    _tell_allocator,
 )
 
 
@@ -80,12 +114,13 @@ def as_one_graph(lags: Lags) -> Lags:
     return at_share(lags, 0).at(np.flatnonzero(lags.graph.edges.kind == EdgeKind.STREAM), 0)
 
 
-def host_at(share: float) -> Scenario:
+def host_at(share: float, told: Told = UNTOLD) -> Scenario:
     """Return hosts at a share of their time; at none of it the step is as one CUDA graph."""
     if not share:
-        return Scenario("graph", "the step", as_one_graph, "the step as one CUDA graph", 0.0, of_degree=True)
+        words = "the step as one CUDA graph"
+        return Scenario("graph", "the step", as_one_graph, words, 0.0, told, of_degree=True, of_idle=True)
     words = f"CPUs that take {100 * share:g} % of their time"
-    return Scenario("host", "all hosts", partial(at_share, share=share), words, share, of_degree=True)
+    return Scenario("host", "all hosts", partial(at_share, share=share), words, share, of_degree=True, of_idle=True)
 
 
 def _shares(subject: Subject) -> Iterator[Scenario]:
@@ -93,9 +128,36 @@ def _shares(subject: Subject) -> Iterator[Scenario]:
 
 
 def _graphs(subject: Subject) -> Iterator[Scenario]:
-    if not any(part.on_host for part in subject.lags.graph.parts):
-        yield host_at(0.0)
+    """Yield the step as one CUDA graph: not of a CPU run, nor where one process drives several devices."""
+    parts = subject.lags.graph.parts
+    if not any(part.on_host or len(np.unique(part.activities.device)) > 1 for part in parts):
+        yield host_at(0.0, _tell_graph(subject))
 
 
-HOST = Kind("host", "a faster CPU", _shares)
-GRAPH = Kind("graph", "one CUDA graph of the step", _graphs)
+def _tell_graph(subject: Subject) -> Told:
+    """Say how many launches a step has, and how many of them take longer than what they launch."""
+    graph, facts = subject.lags.graph, subject.lags.facts
+    if any("GraphLaunch" in name for name in facts.call_name):
+        return Told()
+    calls = facts.of_calls("end_ns") - facts.of_calls("begin_ns")
+    first = facts.first_call[facts.rank_of_activity]
+    call = facts.of_activities("call")
+    ran = facts.of_activities("stop_ns") - facts.of_activities("start_ns")
+    shorter = (call >= 0) & (ran < values_at(calls, np.where(call >= 0, call + first, UNKNOWN), 0))
+    runs = graph.edges.kind == EdgeKind.RUN
+    short = subject.per_step(runs & values_at(shorter, facts.activity, 0).astype(bool))
+    launches = subject.per_step(subject.launches)
+    problem = "devices pause between kernels"
+    if subject.model.calibrated.answers:
+        launching = subject.on_path((Charge.LAUNCH, Charge.OPERATOR)) >= subject.on_path((Charge.PYTHON,))
+        problem = "the CPU launches too slowly" if launching else "the CPU is busy between its launches"
+    return Told(
+        problem,
+        'launch less: the step as a CUDA graph (torch.compile(mode="reduce-overhead")), a larger batch',
+        f"{launches:,.0f} launches per step; "
+        f"{rounded_percent(short / max(launches, 1))} run for less time than their launch takes",
+    )
+
+
+HOST = Kind("host", _shares)
+GRAPH = Kind("graph", _graphs)

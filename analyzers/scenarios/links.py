@@ -11,9 +11,10 @@ from analyzers.arrays import Float64, Int64, values_at
 from analyzers.causes import Lags
 from analyzers.collectives import purposes
 from analyzers.rank import EdgeKind, Purpose
-from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.scenarios.scenario import Kind, Scenario, Subject, Told
 from analyzers.trace import Collective
 from analyzers.trace import Kind as Work
+from analyzers.units import size
 
 FASTER = 2.0
 FP32 = ("Float", "float", "float32")
@@ -86,9 +87,22 @@ def _hook(subject: Subject) -> Iterator[Scenario]:
     chosen = reduces[instance] & is_fp32
     if chosen.any():
         change = partial(of_fewer_bytes, rows=rows[chosen], part_ns=part_ns[chosen], share=0.5)
-        yield Scenario("hook", "FP32 gradients", change, HOOK.cure, "bf16", of_degree=True)
+        words = "the communication hook bf16_compress_hook"
+        yield Scenario("hook", "FP32 gradients", change, words, "bf16", _tell_hook(subject, instance[chosen]), True)
 
 
-LINKS = Kind("links", "faster links", _faster)
-HIDDEN = Kind("hidden", "transfers behind compute", _hidden)
-HOOK = Kind("hook", "the communication hook bf16_compress_hook", _hook)
+def _tell_hook(subject: Subject, instance: Int64) -> Told:
+    """Say how many bytes the gradients of a step are."""
+    graph = subject.lags.graph
+    steps = len(subject.model.calibrated.course.steps)
+    nbytes = int(np.maximum(subject.nbytes(np.unique(instance)), 0).sum()) // steps
+    return Told(
+        "the links are too slow for the gradients",
+        "send fewer bytes: DDP's bf16_compress_hook, or gradient accumulation under no_sync()",
+        f"{size(nbytes)} of FP32 gradients per step among {len(graph.ranks)} ranks",
+    )
+
+
+LINKS = Kind("links", _faster)
+HIDDEN = Kind("hidden", _hidden)
+HOOK = Kind("hook", _hook)

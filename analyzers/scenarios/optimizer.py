@@ -9,7 +9,8 @@ import numpy as np
 from analyzers.causes import Lags
 from analyzers.rank import EdgeKind, Section
 from analyzers.scenarios.removal import launched_in, share_in, without_host_time
-from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.scenarios.scenario import Kind, Scenario, Subject, Told
+from analyzers.units import rounded_percent
 
 # So many launches a step and rank are many, and so many a fused optimizer makes.
 MANY, FEW = 50, 10
@@ -40,7 +41,28 @@ def find(subject: Subject) -> Iterator[Scenario]:
     """Yield the scenario where the optimizer makes many launches."""
     if launches_per_step(subject.lags) >= MANY:
         words = "an optimizer of a few launches (fused=True, or foreach=True)"
-        yield Scenario("optimizer", "Optimizer.step", of_few_launches, words)
+        yield Scenario("optimizer", "Optimizer.step", of_few_launches, words, told=_tell(subject))
 
 
-OPTIMIZER = Kind("optimizer", "fused=True, or foreach=True", find)
+def _tell(subject: Subject) -> Told:
+    """Say which optimizer it is, and what of all launches are its own."""
+    launches, training = launches_per_step(subject.lags), subject.manifest.training
+    share = launches / max(subject.per_step(subject.lags.graph.edges.kind == EdgeKind.RUN), 1)
+    optimizers = training.optimizers if training is not None else []
+    name = optimizers[0].name if len(optimizers) == 1 else "the optimizer"
+    has = f"; {name} has foreach=False" if len(optimizers) == 1 and optimizers[0].foreach is False else ""
+    if _is_foreach(subject.lags):
+        problem, remedy = f"{name} makes many launches, although it is of foreach", f"give {name} fused=True"
+    else:
+        problem, remedy = f"{name} launches kernels parameter by parameter", f"give {name} fused=True, or foreach=True"
+    return Told(problem, remedy, f"{launches:,.0f} launches per step, {rounded_percent(share)} of all{has}")
+
+
+def _is_foreach(lags: Lags) -> bool:
+    """Whether most of what an optimizer launches takes many parameters at once."""
+    of_many = np.array(["multi_tensor_apply" in name for name in lags.facts.names], dtype=bool)
+    launched = launched_in(lags.facts, Section.OPTIMIZER)
+    return bool(of_many[lags.facts.name_of_activity[launched]].mean() > 0.5) if launched.any() else False
+
+
+OPTIMIZER = Kind("optimizer", find)

@@ -9,11 +9,15 @@ import numpy as np
 
 from analyzers.causes import Charge, Lags
 from analyzers.ranks import RankNumber
+from analyzers.run import find_held_up, find_slowed, hosts
 from analyzers.scenarios.host_time import input_ns
 from analyzers.scenarios.removal import relieved, waiting_for
-from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject
+from analyzers.scenarios.scenario import LEAST_SHARE, UNTOLD, Kind, Scenario, Subject, Told
+from analyzers.units import ms, percent
 
 NAME = "straggler"
+# So many ranks of a stage are named.
+MOST_NAMED = 4
 
 
 def find(subject: Subject) -> Iterator[Scenario]:
@@ -25,12 +29,17 @@ def find(subject: Subject) -> Iterator[Scenario]:
     for place, rank in enumerate(lags.graph.ranks):
         for what, (change, causes) in RANKS.items() if lags.like_ranks(place) else ():
             if subject.on_path(causes, (place,)) >= LEAST_SHARE:
-                yield _of_rank(rank, place, what, change)
+                yield _of_rank(rank, place, what, change, _tell(subject, place, what))
     for stage, places in stages.items() if len(stages) > 1 else ():
         if subject.on_path(COMPUTES, tuple(places)) >= LEAST_SHARE:
             change = partial(stage_as_others, stages=stages, stage=stage)
             words = f"the compute of stage {stage} as the others'"
-            yield Scenario(NAME, f"stage {stage}: compute", change, words, "compute")
+            ranks = ", ".join(str(lags.graph.ranks[place]) for place in sorted(places)[:MOST_NAMED])
+            told = Told(
+                f"stage {stage} computes longer than the other stages",
+                f"move layers away from stage {stage} (rank {ranks})",
+            )
+            yield Scenario(NAME, f"stage {stage}: compute", change, words, "compute", told)
 
 
 def of_rank(subject: Subject, rank: RankNumber) -> list[Scenario]:
@@ -43,9 +52,57 @@ def of_rank(subject: Subject, rank: RankNumber) -> list[Scenario]:
     return [_of_rank(rank, place, what, change) for what, change in {"all": as_others, **parts}.items()]
 
 
-def _of_rank(rank: RankNumber, place: int, what: str, change: Callable[..., Lags]) -> Scenario:
+def _of_rank(rank: RankNumber, place: int, what: str, change: Callable[..., Lags], told: Told = UNTOLD) -> Scenario:
     words = f"rank {rank} as the others" if what == "all" else f"the {what} of rank {rank} as the others'"
-    return Scenario(NAME, f"rank {rank}: {what}", partial(_relieved, change=change, place=place), words, what)
+    of_idle = what in ("host", "input")
+    change = partial(_relieved, change=change, place=place)
+    return Scenario(NAME, f"rank {rank}: {what}", change, words, what, told, of_idle=of_idle)
+
+
+def _tell(subject: Subject, place: int, what: str) -> Told:
+    """Say in which of its parts a rank is late, and what is known of why."""
+    rank, manifest = subject.lags.graph.ranks[place], subject.manifest
+    summary = subject.exchanged.run
+    host = hosts(summary.manifest, summary.ranks).get(rank)
+    at = f" on host {host}" if host else ""
+    if what == "compute":
+        remedy = f"give rank {rank} as much work as the others, or find out what slows its device{at}"
+        because = [_longer(subject, place), find_slowed(manifest.device_states).get(rank, "")]
+        return Told(f"rank {rank} computes longer than the others", remedy, "; ".join(filter(None, because)))
+    if what == "input":
+        remedy = f"give rank {rank}'s DataLoader{at} more workers, or find out what it reads that the others do not"
+        return Told(f"rank {rank} waits longer for its DataLoader than the others", remedy)
+    remedy = f"find out what delays rank {rank}'s CPU{at}: Python between operators, other processes, its NUMA node"
+    because = [_longest_place(subject, place), find_held_up(manifest.host_states).get(rank, "")]
+    return Told(f"rank {rank}'s CPU launches late", remedy, "; ".join(filter(None, because)))
+
+
+def _longer(subject: Subject, place: int) -> str:
+    """Say how much longer a rank's kernels take than the others'."""
+    likes, lags = subject.lags.kernels, subject.lags
+    sums = np.bincount(likes.rank, lags.ns[likes.edge, 0], len(lags.graph.ranks))
+    others = float(np.median(sums[lags.like_ranks(place)]))
+    return f"its kernels take {percent(sums[place] / others - 1)} longer" if sums[place] > others > 0 else ""
+
+
+def _longest_place(subject: Subject, place: int) -> str:
+    """Name the operator or range in which a rank's CPU spends most beyond the others."""
+    lags, facts = subject.lags, subject.lags.facts
+    hosts_only = lags.calibrated.hosts.is_host & lags.in_course
+    stretches = facts.stretches
+    rank = lags.graph.edge_rank
+    used = hosts_only[stretches.edge]
+    names, of_rank = stretches.place[used] + 1, rank[stretches.edge[used]]
+    width = len(facts.names) + 1
+    ranks = len(lags.graph.ranks)
+    by_place = np.bincount(of_rank * width + names, stretches.ns[used], ranks * width).reshape(ranks, width)
+    more = by_place[place] - np.median(by_place[lags.like_ranks(place)], axis=0)
+    longest = int(more.argmax())
+    ns = more[longest] / len(lags.calibrated.course.steps)
+    if ns <= 0:
+        return ""
+    where = f"{facts.names[longest - 1]!r}" if longest else "Python, outside of any operator,"
+    return f"its CPU is in {where} for {ms(ns)} longer than the others' in a profiled step"
 
 
 def _relieved(lags: Lags, change: Callable[..., Lags], place: int) -> Lags:
@@ -119,4 +176,4 @@ def stage_as_others(lags: Lags, stages: Mapping[int, Collection[int]], stage: in
     return Lags(lags.calibrated, lags.facts, changed)
 
 
-STRAGGLER = Kind(NAME, "as the others", find)
+STRAGGLER = Kind(NAME, find)

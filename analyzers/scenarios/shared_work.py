@@ -9,11 +9,17 @@ import numpy as np
 
 from analyzers.arrays import Float64, Int64
 from analyzers.causes import Lags
-from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.rank import Phase
+from analyzers.scenarios.scenario import Kind, Scenario, Subject, Told
 from analyzers.trace import Collective
+from analyzers.units import rounded_percent
 
 # Ranks that do other work than each other by their own choice: experts' tokens.
 UNEVEN = (Collective.ALL_TO_ALL, Collective.DISPATCH, Collective.COMBINE)
+
+
+# A phase with a smaller share of the differences is not named.
+TOLD = 0.05
 
 
 def all_alike(lags: Lags) -> Lags:
@@ -62,21 +68,53 @@ def _transfers_at_median(lags: Lags) -> Lags:
 
 def _alike(subject: Subject) -> Iterator[Scenario]:
     if len(subject.lags.graph.ranks) > 1:
-        yield Scenario("alike", "all ranks", all_alike, "work shared out evenly among ranks and steps")
+        words = "work shared out evenly among ranks and steps"
+        yield Scenario("alike", "all ranks", all_alike, words, told=_tell_uneven(subject))
+
+
+def _tell_uneven(subject: Subject) -> Told:
+    """Say in which phase kernels of like work differ most."""
+    lags, likes = subject.lags, subject.lags.kernels
+    ns = lags.ns[likes.edge]
+    apart = np.abs(ns - _at_mean(ns, likes.in_any_step))[:, 0]
+    phase = lags.facts.phase[likes.edge]
+    by_phase = np.bincount(phase - min(int(phase.min(initial=0)), 0), apart)
+    most = by_phase.argsort()[::-1][:2] + min(int(phase.min(initial=0)), 0)
+    total = max(float(by_phase.sum()), 1.0)
+    shares = {Phase(each).label: float(apart[phase == each].sum()) / total for each in most.tolist()}
+    parts = [
+        f"{rounded_percent(share)} is {words.replace('_', ' ')}" for words, share in shares.items() if share >= TOLD
+    ]
+    return Told(
+        "work is uneven among ranks and steps, and no rank alone is the cause",
+        "give all ranks equal work: batches of equal length (sort or pack sequences by length)",
+        f"of what like kernels differ by {' and '.join(parts)}",
+    )
 
 
 def _experts(subject: Subject) -> Iterator[Scenario]:
     kinds = subject.exchanged.matching.instances.kind
     if np.isin(kinds, UNEVEN).any() and len(subject.lags.graph.ranks) > 1:
-        yield Scenario("experts", "tokens of experts", experts_alike, EXPERTS.cure)
+        told = Told(
+            "experts are unevenly loaded: ranks wait for those that receive most tokens",
+            "spread tokens evenly over experts (a load-balancing loss, a bias per expert that follows its load, a "
+            "capacity factor), or place busy experts on different ranks",
+        )
+        words = "tokens shared out evenly among experts"
+        yield Scenario("experts", "tokens of experts", experts_alike, words, told=told)
 
 
 def _stages(subject: Subject) -> Iterator[Scenario]:
     stages = subject.model.stages
     if len(stages) > 1:
-        yield Scenario("stages", "layers of stages", partial(stages_even, stages=stages), STAGES.cure)
+        change = partial(stages_even, stages=stages)
+        told = Told(
+            "stages of the pipeline compute unequally long",
+            "move layers between stages, until all compute equally long",
+        )
+        yield Scenario("stages", "layers of stages", change, "layers moved between stages", told=told)
 
 
-ALIKE = Kind("alike", "work shared out evenly", _alike)
-EXPERTS = Kind("experts", "tokens shared out evenly among experts", _experts)
-STAGES = Kind("stages", "layers moved between stages", _stages)
+ALIKE = Kind("alike", _alike)
+EXPERTS = Kind("experts", _experts)
+STAGES = Kind("stages", _stages)

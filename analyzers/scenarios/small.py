@@ -7,15 +7,18 @@ from functools import partial
 
 import numpy as np
 
-from analyzers.arrays import Int64, Mask
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins
 from analyzers.causes import Lags
 from analyzers.rank import Section
 from analyzers.scenarios.removal import share_in, without_activities, without_host_time
-from analyzers.scenarios.scenario import Kind, Scenario, Subject
+from analyzers.scenarios.scenario import Kind, Scenario, Subject, Told
 from analyzers.trace import Collective
+from analyzers.units import size
 
 # So many all-reduces a step, of so many bytes at most, are many and small.
 MANY, SMALL_BYTES = 8, 64_000
+# What is launched between two of them, and runs so long, keeps them apart.
+LONG_NS = 20_000
 INTEGERS = ("Int", "int", "int32", "Long", "int64")
 
 
@@ -47,7 +50,7 @@ def _coalesced(lags: Lags, rest: Int64, first_call: Int64, last_call: Int64) -> 
 
 
 def find_small(subject: Subject) -> Iterator[Scenario]:
-    """Yield the scenario where the main thread asks for many small all-reduces in a step."""
+    """Yield the scenario where the main thread asks for many small all-reduces behind one another in a step."""
     lags, facts = subject.lags, subject.lags.facts
     instance = lags.graph.instance[lags.transfers[0]]
     nbytes = subject.nbytes(instance)
@@ -58,25 +61,40 @@ def find_small(subject: Subject) -> Iterator[Scenario]:
     main = np.array([part.main_thread for part in lags.graph.parts])
     on_main = facts.of_calls("thread")[call] == main[facts.rank_of_activity[activity]]
     activity, call = activity[on_main], call[on_main]
-    step = lags.graph.points.step[facts.start_of_activity[activity]]
-    key = np.stack([facts.rank_of_activity[activity], step])
-    _, of = np.unique(key, axis=1, return_inverse=True) if len(activity) else (key, activity)
-    of = of.ravel()
-    rest, first_call, last_call = [], [], []
-    for number in np.flatnonzero(np.bincount(of) >= MANY).tolist():
-        own = np.flatnonzero(of == number)
-        own = own[np.argsort(call[own], kind="stable")]
-        rest.append(activity[own[1:]])
-        first_call.append(int(call[own[0]]))
-        last_call.append(int(call[own[-1]]))
-    if rest:
-        change = partial(
-            _coalesced,
-            rest=np.concatenate(rest),
-            first_call=np.array(first_call),
-            last_call=np.array(last_call),
-        )
-        yield Scenario("coalesce", "small all-reduces", change, "small all-reduces as one")
+    rows = _behind_one_another(subject, activity, call)
+    if not rows:
+        return
+    change = partial(
+        _coalesced,
+        rest=np.concatenate([activity[own[1:]] for own in rows]),
+        first_call=np.array([call[own[0]] for own in rows]),
+        last_call=np.array([call[own[-1]] for own in rows]),
+    )
+    per_step = sum(map(len, rows)) / (len(subject.model.calibrated.course.steps) * len(lags.graph.ranks))
+    told = Told(
+        "many small all-reduces run behind one another",
+        "reduce what is many as one: flatten the tensors, or torch.distributed.all_reduce_coalesced",
+        f"{per_step:,.0f} per step, of {size(int(np.median(nbytes[small])))} each (median)",
+    )
+    yield Scenario("coalesce", "small all-reduces", change, "small all-reduces as one", told=told)
+
+
+def _behind_one_another(subject: Subject, activity: Int64, call: Int64) -> list[Int64]:
+    """Return runs of small all-reduces, of a rank and step each, between which nothing of length is launched."""
+    facts = subject.lags.facts
+    if not len(activity):
+        return []
+    own_call = facts.of_activities("call")
+    called = np.where(own_call >= 0, own_call + facts.first_call[facts.rank_of_activity], UNKNOWN)
+    long_ns = facts.of_activities("stop_ns") - facts.of_activities("start_ns")
+    others = np.setdiff1d(np.flatnonzero((called >= 0) & (long_ns >= LONG_NS)), activity)
+    between = np.sort(called[others])
+    step = subject.lags.graph.points.step[facts.start_of_activity[activity]]
+    order = np.lexsort((call, step, facts.rank_of_activity[activity]))
+    begins_run = begins(facts.rank_of_activity[activity][order]) | begins(step[order])
+    begins_run |= begins(np.searchsorted(between, call[order]))
+    runs = np.split(order, np.flatnonzero(begins_run)[1:])
+    return [run for run in runs if len(run) >= MANY]
 
 
 def _without_search(lags: Lags, gone: Int64) -> Lags:
@@ -92,8 +110,14 @@ def find_search(subject: Subject) -> Iterator[Scenario]:
     instance = subject.lags.graph.instance[subject.lags.transfers[0]]
     integers = np.array([dtype.removeprefix("torch.") in INTEGERS for dtype in subject.dtypes(instance)], dtype=bool)
     activity, _ = _members(subject, integers)
-    yield Scenario("unused", "DistributedDataParallel", partial(_without_search, gone=activity), UNUSED.cure)
+    told = Told(
+        "DDP searches every step's graph for unused parameters",
+        "find_unused_parameters=False, where every parameter gets a gradient in every step",
+        "with an all-reduce of integers that says which were used",
+    )
+    change = partial(_without_search, gone=activity)
+    yield Scenario("unused", "DistributedDataParallel", change, "find_unused_parameters=False", told=told)
 
 
-COALESCE = Kind("coalesce", "one all-reduce of what is many: torch.distributed.all_reduce_coalesced", find_small)
-UNUSED = Kind("unused", "find_unused_parameters=False", find_search)
+COALESCE = Kind("coalesce", find_small)
+UNUSED = Kind("unused", find_search)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from analyzers.arrays import Mask
 from analyzers.causes import Lags
 from analyzers.rank import EdgeKind
 from analyzers.scenarios.copies import behind_copies, pageable_copies
-from analyzers.scenarios.scenario import everywhere
+from analyzers.scenarios.scenario import Scenario, Subject, Told, everywhere
+from analyzers.units import ms
 
 
-def without_synchronizing(lags: Lags) -> Lags:
-    """Return the lags without waits of stream and event synchronizations, and of pageable copies to the host.
+def _waits(lags: Lags) -> Mask:
+    """Whether edges are waits of stream and event synchronizations, or of pageable copies to the host.
 
     A synchronization of the whole device stays, as does one behind a copy to the device.
     """
@@ -21,15 +23,39 @@ def without_synchronizing(lags: Lags) -> Lags:
     to_host = pageable_copies(lags, "DtoH")
     after_copy = behind_copies(lags, pageable_copies(lags, "HtoD"))
     chosen = (waits & ~after_copy) | to_host
-    blocks = (lags.graph.edges.kind == EdgeKind.BLOCK) & (call >= 0) & chosen[call]
-    return lags.without(blocks)
+    blocks: Mask = (lags.graph.edges.kind == EdgeKind.BLOCK) & (call >= 0) & chosen[call]
+    return blocks
+
+
+def without_synchronizing(lags: Lags) -> Lags:
+    """Return the lags without such waits."""
+    return lags.without(_waits(lags))
+
+
+def _tell(subject: Subject) -> Told:
+    lags, waits = subject.lags, _waits(subject.lags)
+    begin_ns = lags.facts.of_calls("begin_ns")
+    length_ns = (lags.facts.of_calls("end_ns") - begin_ns)[np.maximum(lags.facts.call, 0)]
+    place, times = subject.busiest(waits, length_ns)
+    where = place or "Python, outside of any operator"
+    remedy = "let the CPU run ahead: no .item(), .cpu() or printing of tensors in the step, or only every so many steps"
+    if "barrier" in where:
+        remedy = "leave torch.distributed.barrier() out of the step: collectives wait for one another by themselves"
+    return Told(
+        f"the CPU waits for the device before it launches more, most in {where}",
+        remedy,
+        f"{times:.3g} waits per step there; all take {ms(subject.per_step(waits, length_ns))} of a profiled step",
+    )
 
 
 SYNCHRONIZE = everywhere(
-    "synchronize",
-    "no .item() or .cpu() in the step, or less often",
-    "synchronizing calls",
-    without_synchronizing,
-    lambda subject: bool((subject.lags.graph.edges.kind == EdgeKind.BLOCK).any()),
-    "no calls that wait for the device",
+    Scenario(
+        "synchronize",
+        "synchronizing calls",
+        without_synchronizing,
+        "no calls that wait for the device",
+        of_idle=True,
+    ),
+    lambda subject: bool(_waits(subject.lags).any()),
+    _tell,
 )

@@ -173,18 +173,29 @@ class DdpSettings:
                 sizes.append([])
         return Answered(before, np.stack(columns, axis=1), found, sizes)
 
-    def _own_layout(self) -> Layout | None:
+    def replayed(self, setting: Setting, base: Lags) -> Float64:
+        """Return how long steps take under a setting, by step and variant, where all else takes what `base` says."""
+        own, asked = self._own_layout(base), self._layout(setting, OfDdp(), base)
+        layouts = [asked] if own is None else [own, asked]
+        lengths = Rebucketed(self.places, self.links.own, self.gpus, layouts).step_lengths()
+        if own is None:
+            return lengths[:, 0]
+        as_is: Float64 = base.step_lengths(base)[:, 0]
+        return lengths[:, 1] - lengths[:, 0] + as_is
+
+    def _own_layout(self, base: Lags | None = None) -> Layout | None:
         own = self.places.own_lasts
         if not len(own):
             return None
-        return Layout(own, self.places.nbytes.astype(np.float64), self.links.own, self.gpus, self.places.lags)
+        base = base or self.places.lags
+        return Layout(own, self.places.nbytes.astype(np.float64), self.links.own, self.gpus, base)
 
-    def _layout(self, setting: Setting, changed: OfDdp) -> Layout:
+    def _layout(self, setting: Setting, changed: OfDdp, base: Lags | None = None) -> Layout:
         last = self.lasts(setting.bucket_mb)
         travelling = changed.gradient_itemsize or self.travelling
         nbytes = np.add.reduceat(self.places.elements, np.r_[0, last[:-1] + 1]).astype(np.float64) * travelling
         links = replace(self.links.asked, hosts=changed.hosts)
-        return Layout(last, nbytes, links, setting.gpus, self._base(changed), as_given=self.links.as_given)
+        return Layout(last, nbytes, links, setting.gpus, base or self._base(changed), as_given=self.links.as_given)
 
     def lasts(self, bucket_mb: float | None) -> Int64:
         """Return each bucket's last gradient under a cap: the recorded ones under the run's own."""

@@ -6,7 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analyzers.prediction import USUAL_MB, from_json
+from analyzers.prediction import from_json
+from analyzers.settings import USUAL_MB
 from tests.support.commands import fails, remember_samples
 from tests.support.samples import SAMPLES
 from tracer.cli import main

@@ -192,7 +192,7 @@ def test_the_report_draws_the_step_and_says_what_would_help(tmp_path):
     # p - 1 microbatches of 58 us less their pauses, of which half are left with twice as many.
     assert one.more_microbatches_ns == one.interleaved_ns == 29 * US
     # Kernels pause for longer within actions: hosts are the limit, and smaller pieces no remedy.
-    assert "late_stages" in advised and "more_microbatches" not in advised
+    assert not {"more_microbatches", "interleaved_stages"} & {*advised}
 
 
 def test_a_run_without_messages_has_no_pipeline(tmp_path):

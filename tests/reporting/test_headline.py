@@ -3,22 +3,19 @@
 import pytest
 
 from analyzers.reporting.build import report
-from analyzers.reporting.headline import LARGE
 from analyzers.run.loading import Run
-from analyzers.units import rounded_percent
 from tests.support.drawing import draw, meet
 from tests.support.samples import REPORTED, SAMPLES, reported
 
 # What a colleague would say of the samples that show one thing.
 SAID = {
-    "resnet18-ddp1": ("launch_bound", "the CPU launches too slowly"),
-    "resnet18-ddp2-sick": ("straggler", "rank 1's CPU launches late: the other rank spends 72 % of its step waiting"),
-    "resnet18-fsdp4": (
-        "launch_bound",
-        "GPUs are idle, or wait for rank 3, whose CPU is hardly slower than the others'",
-    ),
-    "resnet18-dp4": ("data_parallel", "nn.DataParallel drives all of them from one process"),
-    "resnet50-ddp4-bf16": ("kernel_gaps", "none is large: 90 % of the step is compute"),
+    "resnet18-ddp1": ("buffers", "DDP broadcasts buffers before every forward: 0.721 ms of 7.54 ms"),
+    "resnet18-ddp2-sick": ("straggler", "rank 1's CPU launches late: 3.67 ms of 12.13 ms (30 % of the step)"),
+    "resnet18-ddp2-pageable": ("copies", "copies from pageable memory to the device block the CPU: 17.28 ms of 70.50"),
+    "resnet18-fsdp4": ("graph", "the CPU launches too slowly"),
+    "resnet18-dp4": ("data_parallel", "nn.DataParallel drives all GPUs from one process: at most"),
+    "resnet50-ddp4-bf16": ("graph", "none is large: 91 % of the step is compute; the largest loss: devices pause"),
+    "skew-nvlink": ("idle", "GPUs are idle or wait for others for 99 % of the step"),
 }
 
 
@@ -31,20 +28,25 @@ def test_samples_are_called_what_they_are(name: str, code: str, words: str):
 @pytest.mark.parametrize("path", REPORTED)
 def test_the_headline_holds_together(path):
     document = reported(path)
-    headline, shares = document.summary.headline, document.summary.shares
+    headline, summary = document.summary.headline, document.summary
     assert (headline.problem is None) == (headline.share is None) == (headline.code is None)
-    if headline.problem is not None and headline.share >= LARGE:
-        assert headline.sentence == headline.problem
-    elif headline.problem is not None:
-        small, lost = headline.sentence.split("; the largest loss: ")
-        assert small.startswith("none is large: ")
-        # A part of the step is called by a shorter name where it is small.
-        assert lost == headline.problem or f"{rounded_percent(headline.share)} of the {headline.step_word}" in lost
-    assert headline.profiled_step_ns == document.summary.windows["span_ns"].median
+    first = next((piece for piece in summary.advice if piece.code == headline.code), None)
+    sentence = headline.sentence
+    alone = (sentence, sentence.partition("; besides, ")[0], sentence.rpartition("; the largest loss: ")[2])
+    assert headline.code == "compute" or headline.problem in (None, *alone)
+    if first is not None:
+        # The sentence, its remedy and its figure are of one piece of advice.
+        assert (headline.remedy, headline.gain_ns, headline.share) == (first.text, first.gain_ns, first.share)
+    elif headline.code == "compute":
+        assert (headline.problem, headline.gain_ns) == ("compute", None)
+        assert headline.share > 0.5
+    else:
+        assert headline.gain_ns is None
+    assert headline.profiled_step_ns == summary.windows["span_ns"].median
     assert (headline.trust == "high") == (headline.why is None)
     assert headline.sentence[-1] != "."
-    unresolved = shares["exposed_unresolved_ns"] or 0
-    assert headline.trust == "low" or unresolved <= 0.1
+    named = {(piece.rank, "slow" if piece.value == "compute" else "late") for piece in summary.advice if piece.rank}
+    assert {(each.rank, each.mark) for each in headline.marked if each.rank} == named
 
 
 def test_what_is_missing_is_not_called_transfer():
@@ -58,8 +60,8 @@ def test_what_is_missing_is_not_called_transfer():
 
 def test_a_device_that_is_all_compute_has_no_problem():
     headline = report(Run("drawn", None, (draw(step="3333", compute="aaaa"),))).summary.headline
-    assert headline.sentence == "none: 100 % of the step is compute, and no loss takes 1 %"
-    assert (headline.problem, headline.remedy, headline.communication) == (None, None, None)
+    assert headline.sentence == "compute: 100 % of the step"
+    assert (headline.problem, headline.remedy, headline.communication) == ("compute", None, None)
 
 
 def test_communication_that_is_not_there_is_said():
@@ -70,12 +72,12 @@ def test_communication_that_is_not_there_is_said():
 @pytest.mark.parametrize(
     ("name", "trust", "why"),
     [
-        ("resnet18-ddp1", "low", "the profiler makes the step much longer"),
-        ("resnet18-ddp2-sick", "fair", "the profiler makes the step longer"),
-        ("every-collective4", "fair", "how much the profiler slows the step is not known"),
-        ("resnet50-ddp4-bf16", "high", None),
+        ("resnet18-ddp1", "low", "the first gain lies between 0.380 and 1.06 ms"),
+        ("resnet18-ddp2-pageable", "low", "the first gain lies between 12.83 and 21.70 ms"),
+        ("resnet18-ddp2-cured", "low", "the replay by the controls alone misses the unprofiled step by 160.5 %"),
+        ("resnet18-fsdp4", "fair", "no step was timed without it (tracer record does)"),
     ],
 )
-def test_trust_is_graded(name: str, trust: str, why: str | None):
+def test_trust_is_graded(name: str, trust: str, why: str):
     headline = reported(SAMPLES / name).summary.headline
-    assert (headline.trust, headline.why) == (trust, why)
+    assert (headline.trust, why in headline.why) == (trust, True)

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 
 from analyzers.layers import ShardedCollective
 from analyzers.reporting.remedies.advised import Advice
+from analyzers.reporting.remedies.at_most import advice_at_most
 from analyzers.reporting.remedies.observations import Evidence
-from analyzers.reporting.remedies.rules import advice
 from analyzers.reporting.remedies.sharded_advice import CONNECTIONS, advice_on_sharded
 
-STEP = Evidence(1_000_000, 1)
+STEP = Evidence(1_000_000, 1, trained_ns=1_000_000)
 
 
 def row(kind: str = "all_gather", **more) -> ShardedCollective:
@@ -59,17 +59,11 @@ def test_one_connection_is_named_where_it_is_one():
     assert advised(slow)["sharded_transfer"].figure_ns == 20_000
 
 
-def test_late_launches_are_the_hosts_but_for_all_gathers_in_their_modules_turn():
-    late = row("reduce_scatter", prefetched=None, exposed_late_ns=20_000)
-    assert advised(late)["late_launch"].figure_ns == 20_000
-    assert "late_launch" not in advised(row(prefetched=False, exposed_late_ns=20_000))
-
-
 def test_units_whose_transfer_is_latency_are_too_small():
     small, large = (row(dur_ns=ns, exposed_slow_ns=ns) for ns in (12_000, 90_000))
     found = advised(small, small, large, latency_ns=8_000)["larger_units"]
     assert found.figure_ns == 24_000
-    assert "; 2 collectives per step" in found.because
+    assert found.because.startswith("2 collectives per step")
     assert "larger_units" not in advised(small, large)
 
 
@@ -77,7 +71,7 @@ def test_where_links_are_the_limit_no_order_of_collectives_helps():
     """800 us of transfer are exposed, and 30 us of compute have nothing beside them: all but these must be sent."""
     queued = row(queued_behind="reduce_scatter", exposed_queued_ns=500_000)
     slow = row("reduce_scatter", exposed_slow_ns=300_000)
-    first, second = advice(replace(STEP, sharded=[queued, slow], free_compute_ns=30_000))
+    first, second = advice_at_most(replace(STEP, sharded=[queued, slow], free_compute_ns=30_000))
     assert (first.code, first.figure_ns) == ("sharded_transfer", 770_000)
     assert "the links are too slow for FSDP's collectives: 77 % of the step" in first.problem
     assert (second.code, second.figure_ns) == ("reduce_scatter_group", 30_000)

@@ -98,7 +98,7 @@ def test_a_checkpoint_every_third_step_is_odd_with_its_distance():
     assert found.summary.steps.every == 3
     assert found.summary.shares["compute_ns"] == 1 / 3
     assert found.summary.representative.step in (1, 2, 4, 5, 7, 8)
-    assert "2 of 8 steps are odd, 3 steps apart, and left out of these shares: the longest, step 6," in (
+    assert "2 of 8 steps are odd (every third), and left out of these shares: the longest, step 6," in (
         found.summary.verdict
     )
 
@@ -154,7 +154,7 @@ def test_a_pause_that_one_rank_makes_and_others_wait_for_is_one_step():
     waited = replace(rows, exposed_comm_ns=waited_ns, comm_ns=waited_ns, idle_ns=rows.idle_ns - waited_ns)
     found = typical_windows(waited, None).steps
     assert (found.every, found.pauses, len(found.odd)) == (6, 2, 4)
-    assert next(odd_words(found)).startswith("4 of 18 steps are odd by 2 pauses, 6 steps apart, and left out")
+    assert next(odd_words(found)).startswith("4 of 18 steps are odd (every 6th) by 2 pauses, and left out")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import analyzers.rank.summary
 from analyzers.errors import AnalysisError, UnreadableTrace, UnusableRun
 from analyzers.notices import Code
 from analyzers.rank.summary import summarize
+from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.build import report
 from analyzers.run.loading import hosts
 from analyzers.trace import event_stream
@@ -387,8 +388,7 @@ def test_a_guessed_rank_is_not_named_where_messages_tell_ranks_apart(tmp_path, g
             ]
         name = f"run_1201{index}3.json" if guessed else f"rank{index}.json"
         write(tmp_path / name, document(made))
-    made = report(summarize(tmp_path))
-    assert bool(made.summary.headline.marked) is not (guessed and uneven)
+    assert bool(Analyses(summarize(tmp_path), None).awaited) is not (guessed and uneven)
 
 
 def test_names_of_the_handler_say_which_ranks_share_a_host(tmp_path):

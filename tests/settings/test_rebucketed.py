@@ -12,7 +12,7 @@ from analyzers.rank.summary import summarize
 from analyzers.settings.bucket_rule import MB, assign, lasts
 from analyzers.settings.ddp import DdpSettings, OfDdp, Setting
 from tests.support.causal import model_of, read_anew
-from tests.support.samples import SAMPLES, explained
+from tests.support.samples import SAMPLES, summary_of
 from tests.support.simulation import DEVICE_BOUND, HOST_BOUND, simulate, steady_pace, write
 
 # A layer has one gradient of 8 MB here: so many buckets have so many of them, or fewer in the last.
@@ -28,7 +28,7 @@ NEAR = {"slow links": 0.01, "hidden": 0.01, "hosts": 0.02}
 @pytest.mark.parametrize("run", ["resnet18-ddp2", "resnet50-ddp4-bf16", "resnet18-ddp4"])
 def test_buckets_as_recorded_take_what_they_took(run):
     model = model_of(SAMPLES / run)
-    settings = DdpSettings.of(explained(SAMPLES / run), model, None)
+    settings = DdpSettings.of(summary_of(SAMPLES / run), model, None)
     answered = settings.answer([Setting(settings.bucket_mb, settings.gpus)], OfDdp())
     assert answered.lengths[:, 0] == pytest.approx(model.step_lengths, rel=1e-9)
     assert [round(nbytes) for nbytes in answered.buckets[0]] == settings.places.nbytes.tolist()
@@ -38,7 +38,7 @@ def test_a_host_that_goes_on_just_when_a_reduction_ends_does_not_wait_for_it():
     """In one bucket that reduction ends behind the last gradient, which is taken later than the host goes on."""
     model = read_anew(SAMPLES / "resnet18-ddp2")
     anew = copy(model)
-    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), model, None)
+    settings = DdpSettings.of(summary_of(SAMPLES / "resnet18-ddp2"), model, None)
     course, places = model.calibrated.course, settings.places
     stop = places.lags.facts.start_of_activity[places.reduced[0, 0, 0]] + 1
     number = np.setdiff1d(np.arange(len(model.graph.edges)), course.edges.edge)[0]
@@ -46,13 +46,13 @@ def test_a_host_that_goes_on_just_when_a_reduction_ends_does_not_wait_for_it():
     one = np.array([number]), np.array([stop]), places.taken[0, 0, -2:-1], np.array([False]), np.array([0])
     seen = replace(course, edges=CourseEdges.joined([course.edges, CourseEdges(*one)]))
     vars(anew)["calibrated"] = replace(model.calibrated, course=seen)
-    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), anew, None)
+    settings = DdpSettings.of(summary_of(SAMPLES / "resnet18-ddp2"), anew, None)
     own, single = settings.answer([Setting(None, 2), Setting(1000.0, 2)], OfDdp()).lengths[..., 0].mean(axis=0)
     assert 0 < own < 2 * single < 4 * own
 
 
 def test_a_cap_splits_no_gradient_and_the_rule_makes_the_recorded_buckets():
-    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), model_of(SAMPLES / "resnet18-ddp2"), None)
+    settings = DdpSettings.of(summary_of(SAMPLES / "resnet18-ddp2"), model_of(SAMPLES / "resnet18-ddp2"), None)
     elements = settings.places.elements
     assert lasts(assign(elements * 4, None)).tolist() == settings.places.own_lasts.tolist()
     answered = settings.answer([Setting(1e-6, 2)], OfDdp())
@@ -60,7 +60,9 @@ def test_a_cap_splits_no_gradient_and_the_rule_makes_the_recorded_buckets():
 
 
 def test_faster_links_never_take_longer_and_no_buckets_at_all_least():
-    settings = DdpSettings.of(explained(SAMPLES / "resnet50-ddp4-bf16"), model_of(SAMPLES / "resnet50-ddp4-bf16"), None)
+    settings = DdpSettings.of(
+        summary_of(SAMPLES / "resnet50-ddp4-bf16"), model_of(SAMPLES / "resnet50-ddp4-bf16"), None
+    )
     slow = replace(settings.links.asked, strain=8 * settings.links.asked.strain)
     slower = replace(settings, links=replace(settings.links, asked=slow))
     caps = [Setting(cap, 4) for cap in (1.0, 25.0, 100.0)]
@@ -71,7 +73,7 @@ def test_faster_links_never_take_longer_and_no_buckets_at_all_least():
 
 
 def test_what_is_changed_besides_shortens_steps():
-    settings = DdpSettings.of(explained(SAMPLES / "resnet18-ddp2"), model_of(SAMPLES / "resnet18-ddp2"), None)
+    settings = DdpSettings.of(summary_of(SAMPLES / "resnet18-ddp2"), model_of(SAMPLES / "resnet18-ddp2"), None)
     asked = [Setting(25.0, 2)]
     own = settings.answer(asked, OfDdp()).lengths[..., 0].mean()
     changes = [OfDdp(bucket_views=True), OfDdp(broadcast_buffers=False), OfDdp(gradient_itemsize=2)]

@@ -8,14 +8,14 @@ from analyzers.settings.link_model import Affine, LinkModel
 from analyzers.settings.sharded import FsdpSettings, Sharding, _in_turn
 from analyzers.trace import Collective
 from tests.support.causal import model_of
-from tests.support.samples import SAMPLES, explained
+from tests.support.samples import SAMPLES, summary_of
 
 FSDP = SAMPLES / "resnet18-fsdp4"
 SLOW = LinkModel({4: Affine(4, 10_000, 0.5)}, "given")
 
 
 def settings(links: LinkModel | None = None) -> FsdpSettings:
-    return FsdpSettings.of(explained(FSDP), model_of(FSDP), links)
+    return FsdpSettings.of(summary_of(FSDP), model_of(FSDP), links)
 
 
 def steps_ns(of: FsdpSettings, *asked: Sharding) -> list[float]:

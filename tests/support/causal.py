@@ -16,6 +16,7 @@ from analyzers.causes.pace import Course, CourseEdges
 from analyzers.rank.dependencies import Edges, Points
 from analyzers.rank.summary import summary_of
 from analyzers.reporting.analyses import Analyses
+from analyzers.run import Manifest
 from analyzers.scenarios import Gain, Subject, gains_of, scenarios
 from tests.support import samples
 
@@ -26,7 +27,7 @@ OWN_ERROR = 0.05
 @cache
 def analyzed(path: Path) -> Analyses:
     """The analyses of a run, of which its causal model is one."""
-    return Analyses(samples.explained(path), None)
+    return Analyses(samples.summary_of(path), None)
 
 
 def model_of(path: Path) -> Model:
@@ -48,7 +49,7 @@ def read_anew(folder: Path) -> Model:
 @cache
 def gains(model: Model) -> list[Gain]:
     """What all scenarios bring that a run can have, the largest first."""
-    subject = Subject(model)
+    subject = Subject(model, Manifest())
     return gains_of(subject, [*scenarios(subject)])
 
 

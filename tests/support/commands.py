@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analyzers.rank.summary import RunSummary
-from tests.support.samples import SAMPLES, explained, summary_of
+from tests.support.samples import SAMPLES, summary_of
 from tracer.cli import main
 from tracer.reading import read_run
 
@@ -16,7 +16,7 @@ from tracer.reading import read_run
 def remember_samples(monkeypatch: pytest.MonkeyPatch, charges: bool = False) -> None:
     """Have commands take summaries of samples from those that this process has made; other runs are read.
 
-    With `charges` those that need what charges need have it, too; else they go without.
+    With `charges` also where what charges need is asked for.
     """
 
     def remembered(path: Any, **how: Any) -> RunSummary:
@@ -25,7 +25,7 @@ def remember_samples(monkeypatch: pytest.MonkeyPatch, charges: bool = False) -> 
         known = not others and one.parent == SAMPLES and one.is_dir() and how.get("steps") is None
         if not known or (explains and how.get("lanes")):
             return read_run(path, **how)
-        return explained(one) if explains else summary_of(one)
+        return summary_of(one)
 
     monkeypatch.setattr("tracer.reading.read_run", remembered)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from analyzers.errors import AnalysisError
 from analyzers.prediction import Prediction, whatif
 from tests.support.golden import identity
-from tests.support.samples import RUNS, explained
+from tests.support.samples import RUNS, summary_of
 
 PREDICTIONS = Path(__file__).with_name("predictions.json")
 # What moved by more than this share of the run's own step.
@@ -23,7 +23,7 @@ OWN = "own"
 def predictions(path: Path) -> dict[str, int]:
     """Steps as predicted, ns, by what is changed; none of a run that is refused."""
     try:
-        found = whatif(explained(path))
+        found = whatif(summary_of(path))
     except AnalysisError:
         return {}
     own = {OWN: found.baseline.measured_step_ns, f"{OWN}, predicted": found.baseline.predicted_step_ns}

@@ -93,8 +93,8 @@ def load(path: Path) -> Run:
 
 @cache
 def summary_of(path: Path) -> RunSummary:
-    """The summary of a run, with its lanes, made once by one of all processes; raises what refuses it."""
-    return once.pickled(f"summary of {path}", lambda: summarize(path, lanes=True, causes=False))
+    """The summary of a run, with its lanes and causes, made once by one of all processes; raises what refuses it."""
+    return once.pickled(f"summary of {path}", lambda: summarize(path, lanes=True, causes=True))
 
 
 def summarized(path: Path) -> RunSummary:
@@ -114,12 +114,6 @@ def reported(path: Path) -> Report:
 
 
 @cache
-def explained(path: Path) -> RunSummary:
-    """The summary of a run with what charges, gains and predictions need, made likewise."""
-    return once.pickled(f"causes of {path}", lambda: summarize(path))
-
-
-@cache
-def charged(path: Path) -> Report:
-    """The report of a run that was read with what charges need."""
-    return once.pickled(f"charged report of {path}", lambda: report(summarize(path, causes=True)))
+def without_causes(path: Path) -> RunSummary:
+    """The summary of a run that was read without what charges, gains and predictions need."""
+    return summarize(path, causes=False)

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from analyzers.lazy_fields import replaced as replace
+from analyzers.reporting.build import report
 from analyzers.reporting.document import ControlFigures, Report
 from analyzers.reporting.frames import FRAMES
 from analyzers.units import ms
-from tests.support.samples import SAMPLES, charged, reported
+from tests.support.samples import SAMPLES, reported, without_causes
 from tracer.cli import main
 from tracer.views.choices import By
 from tracer.views.sections.causes import MEANINGS, MOST_CHARGES, by_cause, by_charge, causes_sentence, why_no_causes
@@ -35,7 +36,7 @@ def words(found: Report, by: By = "cause") -> str:
 
 @pytest.mark.parametrize("path", RUNS)
 def test_causes_add_up_to_the_path_and_ranks_to_their_causes(path):
-    found = charged(path)
+    found = reported(path)
     charges = found.summary.charges
     _, shown, *_ = by_cause(found)
     heads = [column.head for column in shown.columns]
@@ -51,7 +52,7 @@ def test_causes_add_up_to_the_path_and_ranks_to_their_causes(path):
 
 
 def test_the_sentence_says_the_length_and_what_most_of_it_is():
-    found = charged(PAGEABLE)
+    found = reported(PAGEABLE)
     charges = found.summary.charges
     shares = {cause: ns / charges.charged_ns for cause, ns in charges.by_cause.items()}
     length = ms(charges.charged_ns / charges.steps)
@@ -59,11 +60,11 @@ def test_the_sentence_says_the_length_and_what_most_of_it_is():
         f"The critical path of a step is {length}; {100 * shares['compute']:.0f} % of it is compute and "
         f"{100 * shares['copy']:.0f} % copies"
     )
-    assert "The critical path of a profiled step is" in words(charged(FSDP4))
+    assert "The critical path of a profiled step is" in words(reported(FSDP4))
 
 
 def test_what_is_less_than_a_tenth_is_named_where_it_is_the_most():
-    found = with_charges(charged(PAGEABLE), by_cause={"gc": 9, "input": 8}, charged_ns=100)
+    found = with_charges(reported(PAGEABLE), by_cause={"gc": 9, "input": 8}, charged_ns=100)
     assert causes_sentence(found, found.summary.charges).endswith("; 9.0 % of it is garbage collection")
     nothing = with_charges(found, by_cause={}, charged_ns=0)
     assert causes_sentence(nothing, nothing.summary.charges) == "The critical path of a step is 0.000 ms"
@@ -76,17 +77,17 @@ def test_every_kind_of_charge_has_a_meaning():
 
 
 def test_shares_of_ranks_phases_groups_and_how_far_to_trust_them():
-    found = charged(FSDP4)
+    found = reported(FSDP4)
     charges, shown = found.summary.charges, words(found)
     for rank, share in charges.by_rank.items():
         assert f"rank {rank} {100 * share:.1f} %" in shown
     for phase, ns in charges.by_phase.items():
         assert f"{phase.replace('_', ' ')} {ms(ns / charges.steps)}" in shown
-    ddp = charged(SAMPLES / "resnet50-ddp4-bf16")
+    ddp = reported(SAMPLES / "resnet50-ddp4-bf16")
     transfer_ns = ddp.summary.charges.by_group["DDP"] / ddp.summary.charges.steps
     assert f"Transfers by group: DDP {ms(transfer_ns)}." in words(ddp)
     assert "is not known: none was timed" in shown
-    timed = charged(PAGEABLE)
+    timed = reported(PAGEABLE)
     error = 100 * abs(timed.summary.charges.replay_error)
     assert f"a step is {error:.1f} % shorter than without the profiler" in words(timed)
     assert "12 % longer than without the profiler." in words(with_charges(timed, replay_error=0.12))
@@ -99,7 +100,7 @@ def test_shares_of_ranks_phases_groups_and_how_far_to_trust_them():
 
 
 def test_of_many_ranks_those_with_the_largest_parts_have_columns():
-    found = charged(PAGEABLE)
+    found = reported(PAGEABLE)
     rows = [msgspec.structs.replace(found.charges[0], rank=rank, ns=rank + 1) for rank in range(7)]
     by_rank = {str(rank): (rank + 1) / 78 for rank in range(12)}
     _, shown, *_ = by_cause(replace(with_charges(found, by_cause={"copy": 28}, by_rank=by_rank, steps=1), charges=rows))
@@ -111,11 +112,11 @@ def test_of_many_ranks_those_with_the_largest_parts_have_columns():
 @pytest.mark.parametrize("by", BY)
 def test_they_fit(path, by):
     for width in (80, 110, 160):
-        assert max(map(len, report_text(charged(path), by, width).splitlines())) <= width
+        assert max(map(len, report_text(reported(path), by, width).splitlines())) <= width
 
 
 def test_the_largest_charges_and_what_the_others_add_up_to():
-    found = charged(FSDP4)
+    found = reported(FSDP4)
     charges = found.summary.charges
     _, shown, rest = by_charge(found)
     assert len(shown.rows) == MOST_CHARGES
@@ -126,7 +127,7 @@ def test_the_largest_charges_and_what_the_others_add_up_to():
     assert f"and {len(found.charges) - MOST_CHARGES} more charges, together {ms(left_out_ns / charges.steps)}" in (
         rest.words
     )
-    ddp = charged(SAMPLES / "resnet50-ddp4-bf16")
+    ddp = reported(SAMPLES / "resnet50-ddp4-bf16")
     everything = by_charge(ddp, most=len(ddp.charges))[1]
     assert ["DDP", "transfer"] in [list(row[2:4]) for row in everything.rows]
     places = dict(zip([row[2] for row in everything.rows], everything.places, strict=True))
@@ -136,14 +137,14 @@ def test_the_largest_charges_and_what_the_others_add_up_to():
 
 
 def test_several_devices_of_a_rank_have_a_column():
-    dp4 = charged(SAMPLES / "resnet18-dp4")
+    dp4 = reported(SAMPLES / "resnet18-dp4")
     assert "device" in [column.head for column in by_charge(dp4)[1].columns]
-    assert "device" not in [column.head for column in by_charge(charged(FSDP4))[1].columns]
+    assert "device" not in [column.head for column in by_charge(reported(FSDP4))[1].columns]
 
 
 @pytest.mark.parametrize("by", BY)
 def test_a_run_without_a_model_says_why_in_a_line(by):
-    found = reported(SAMPLES / "resnet18-ddp2")
+    found = report(without_causes(SAMPLES / "resnet18-ddp2"))
     assert found.summary.charges is None
     assert "read without what it needs" in words(found, by)
     launches = [msgspec.structs.replace(row, launches=0) if row.rank else row for row in found.idle.launches]
@@ -152,7 +153,7 @@ def test_a_run_without_a_model_says_why_in_a_line(by):
 
 
 def test_without_any_control_it_is_of_the_profiled_step():
-    found = charged(PAGEABLE)
+    found = reported(PAGEABLE)
     bare = replace(found, run=msgspec.structs.replace(found.run, controls=ControlFigures()))
     assert "The critical path of a profiled step is" in words(with_charges(bare, replay_error=None))
     hosts = ControlFigures(host_step_ns={"0": 1})
@@ -161,12 +162,12 @@ def test_without_any_control_it_is_of_the_profiled_step():
 
 
 def test_all_tables_have_it_where_there_is_a_model():
-    assert "The critical path of a step is" in report_text(charged(PAGEABLE))
-    assert "critical path" not in report_text(reported(PAGEABLE))
+    assert "The critical path of a step is" in report_text(reported(PAGEABLE))
+    assert "critical path" not in report_text(report(without_causes(PAGEABLE)))
 
 
 def test_csv_holds_every_charge():
-    found = charged(FSDP4)
+    found = reported(FSDP4)
     frame = FRAMES["charges"](found)
     assert [*frame.columns] == ["rank", "device", "group", "cause", "phase", "at", "ns"]
     assert frame["ns"].sum() == found.summary.charges.charged_ns
@@ -177,4 +178,4 @@ def test_the_command_writes_them(tmp_path, capsys):
     assert main(["report", str(PAGEABLE), "--by", "cause", "--csv", str(tmp_path)]) == 0
     assert "66 % of it is compute and 27 % copies" in capsys.readouterr().out
     frame = pd.read_csv(io.StringIO((tmp_path / "charges.csv").read_text()))
-    assert frame["ns"].sum() == charged(PAGEABLE).summary.charges.charged_ns
+    assert frame["ns"].sum() == reported(PAGEABLE).summary.charges.charged_ns

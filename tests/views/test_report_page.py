@@ -22,7 +22,7 @@ from analyzers.reporting.document import MarkedRank, Window, from_json
 from tests.support.drawing import meet
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.pages import Page
-from tests.support.samples import REPORTED, SAMPLES, charged, reported, summarized
+from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tracer.cli import main
 from tracer.views.document import Place, Table
@@ -66,7 +66,9 @@ def test_every_sample_has_a_page_with_every_part(name):
     groups = ["groups"] if len(reported(SAMPLES / name).summary.groups) > 1 else []
     of_several = [] if name == "resnet18-ddp1" else [*groups, "communication", "waiting", "buckets"]
     assert parsed.sections[:3] == ["advice", "timeline", "ranks"]
-    assert sorted(parsed.sections[3:-2]) == sorted(["idle", *of_several, "layers", "kernels"])
+    assert sorted(parsed.sections[3:-2]) == sorted(
+        ["idle", *of_several, "layers", "kernels", "causes", *(["whatif"] if "whatif" in parsed.sections else [])]
+    )
     assert parsed.sections[-2:] == ["about", "notes"]
     links = [attributes["href"] for tag, attributes in parsed.elements if tag == "a" and "class" not in attributes]
     assert links == [f"#{section}" for section in ("notes", *parsed.sections[:-1])]
@@ -93,7 +95,7 @@ def test_the_report_is_inside_the_page_whole(name):
 
 
 def test_a_page_has_the_critical_path_of_a_run_that_has_a_model():
-    found = charged(SAMPLES / "resnet18-ddp2-pageable")
+    found = reported(SAMPLES / "resnet18-ddp2-pageable")
     page = Page(report_html(found))
     assert page.open == []
     assert page.sections[-3:] == ["causes", "about", "notes"]
@@ -133,7 +135,8 @@ def test_bars_are_as_long_as_their_medians():
         for tag, attributes in read().elements
         if tag == "i" and "style" in attributes
     ]
-    shares = [share for part in SPLIT_PARTS if (share := reported(RESNET50).summary.shares[part.field])]
+    bar = reported(RESNET50).summary.bar
+    shares = [ns / bar.step_ns for part in SPLIT_PARTS if (ns := getattr(bar, part.field))]
     medians = [device.windows[part.field].median for device in devices for part in CAUSE_PARTS]
     assert lengths == [*shares, *medians]
     shown = {attributes["class"] for tag, attributes in read().elements if tag == "i"}
@@ -160,7 +163,7 @@ def test_the_top_says_the_step_its_parts_the_problem_and_the_trust():
         assert headline.sentence[1:] in words
         assert f"Trust: {headline.trust}" in words
         for part in SPLIT_PARTS:
-            share = found.summary.shares[part.field]
+            share = (getattr(found.summary.bar, part.field) or 0) / found.summary.bar.step_ns
             most = "at most " if part is TRANSFER and found.summary.transfer_is_bound else ""
             assert not share or f"{part.label} {most}{100 * share:.1f} %" in words
 
@@ -183,7 +186,7 @@ def test_advice_leads_to_the_collective_that_it_is_about():
     place, row = sick["buffers"]
     assert row is not None and (place.rank, row.purpose) == (None, "buffers")
     chosen = reported(SAMPLES / "resnet18-ddp2-sick").summary.representative
-    assert sick["copies_out"] == sick["launch_bound"] == (Place(chosen.step, chosen.rank, chosen.device), None)
+    assert sick["layout"] == (Place(chosen.step, chosen.rank, chosen.device), None)
     transfers = most("resnet18-fsdp4", lambda member: max(member.exposed_ns - (member.wait_ns or 0), 0))
     assert sharded["sharded_transfer"] == (Place(transfers.step, collective=transfers.index), transfers)
 
@@ -446,7 +449,7 @@ def test_the_page_is_written_beside_the_text(tmp_path, capsys):
     assert err.count("\n") == 1
     assert from_json(Page(file.read_text()).data("report")) == saved(reported(SMALL))
     assert main(["report", str(SMALL), "--json", "--html", str(file), "--force"]) == 0
-    assert msgspec.json.decode(capsys.readouterr().out)["schema"] == "tracer.report/2"
+    assert msgspec.json.decode(capsys.readouterr().out)["schema"] == "tracer.report/3"
 
 
 def test_a_page_is_replaced_only_with_force(tmp_path, capsys):

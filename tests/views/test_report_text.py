@@ -12,7 +12,7 @@ from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
 from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
-from analyzers.reporting.remedies.rules import Advice
+from analyzers.reporting.remedies.advised import Advice
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
 from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.statistics import Spread
@@ -361,22 +361,23 @@ def test_a_cost_that_says_no_more_than_exposed_time_is_left_out():
 
 def test_advice_has_its_figure_and_its_reason():
     advised = [
-        Advice("buffers", "do this", 1_500_000, "it is so"),
-        Advice("buffers", "do that", 20_000, "it is otherwise"),
+        Advice("buffers", "do this", "it is so", problem="it is wrong", gain_ns=1_500_000, share=0.3),
+        Advice("contention", "do that", "it is otherwise", at_most_ns=20_000),
     ]
-    advised[0] = replace(advised[0], share=0.3, scenario="buffers", interval_ns=(1_200_000, 1_800_000))
+    advised[0] = replace(advised[0], scenario="buffers", interval_ns=(1_200_000, 1_800_000))
     shown = report_text(with_summary(sample(), advice=advised), width=100).splitlines()
-    place = shown.index("1.50 ms (30 %): do this")
+    # With the replay's own error, a twentieth of the 3.5 ms that are left.
+    place = shown.index("1.50 ms (30 %; 1.02 to 1.98): do this")
     assert shown[place : place + 4] == [
-        "1.50 ms (30 %): do this",
-        "    replayed, 1.20 ms to 1.80 ms (tracer whatif --only buffers); it is so",
+        "1.50 ms (30 %; 1.02 to 1.98): do this",
+        "    it is wrong; it is so (tracer whatif --only buffers)",
         "< 20 us (0.0 %): do that",
         "    it is otherwise",
     ]
 
 
 def test_reasons_stay_indented_where_they_wrap():
-    advised = [Advice("buffers", "do this", 1, "why " * 60)]
+    advised = [Advice("buffers", "do this", "why " * 60, at_most_ns=1)]
     shown = report_text(with_summary(sample(), advice=advised), width=80).splitlines()
     reasons = [line for line in shown if "why why" in line]
     assert len(reasons) > 2
@@ -408,7 +409,7 @@ def test_names_of_layers_and_lanes_cannot_steer_a_terminal(by: By):
     ]
     layers = [replace(layer, layer=HOSTILE, type=HOSTILE) for layer in summary.layers]
     rows = [replace(row, layer=HOSTILE) for row in found.layers]
-    advised = [Advice("buffers", HOSTILE, 10**6, HOSTILE)]
+    advised = [Advice("buffers", HOSTILE, HOSTILE, at_most_ns=10**6)]
     hostile = with_summary(found, buckets=buckets, layers=layers, advice=advised, layers_from=HOSTILE)
     lanes = [replace(each, label=HOSTILE) for each in found.timeline.lanes]
     hostile = replace(hostile, layers=rows, timeline=replace(found.timeline, lanes=lanes))

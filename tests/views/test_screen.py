@@ -13,7 +13,7 @@ from analyzers.reporting.document import MarkedRank, Report
 from analyzers.statistics import median_interval
 from analyzers.units import between_ms, ms
 from tests.support.drawing import meet
-from tests.support.samples import REPORTED, SAMPLES, reported, summarized
+from tests.support.samples import REPORTED, SAMPLES, reported, summarized, without_causes
 from tests.support.typical_steps import control_ns, typical_of_sample, typical_samples
 from tracer.cli import main
 from tracer.views.sections.screen import MOST_LINES, NARROWEST, WIDEST, first_screen_text
@@ -56,7 +56,7 @@ def test_what_ran_the_step_the_problem_what_to_do_ranks_and_what_next():
     assert "tracer report traces/sick --full" in shown
     assert "--html" in shown
     assert "tracer whatif traces/sick " in shown
-    assert "tracer whatif" not in first_screen_text(reported(SAMPLES / "resnet18-fsdp4"))
+    assert "tracer whatif" not in first_screen_text(report(without_causes(SAMPLES / "resnet18-fsdp4")))
 
 
 def test_a_run_of_many_ranks_shows_those_that_stand_for_the_others_and_the_marked_ones():

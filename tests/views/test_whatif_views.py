@@ -7,7 +7,6 @@ import pytest
 
 from analyzers.lazy_fields import replaced as replace
 from analyzers.prediction import (
-    USUAL_MB,
     Options,
     WhatIf,
     doubts,
@@ -18,11 +17,11 @@ from analyzers.prediction import (
     usual,
     whatif,
 )
-from analyzers.settings import Affine, Hosts, LinkModel
+from analyzers.settings import USUAL_MB, Affine, Hosts, LinkModel
 from analyzers.statistics import LEAST_SHARE
 from tests.support.pages import Page
 from tests.support.pictures import HEADS, assert_readable
-from tests.support.samples import SAMPLES, explained, reported, summarized
+from tests.support.samples import SAMPLES, reported, summary_of, without_causes
 from tests.support.saved import saved
 from tests.support.tiers import thirds
 from tracer.views.html.chart import FRAME
@@ -47,28 +46,28 @@ SHOWN_EVIL = "</script><img src=x onerror=alert(1)> \ufffd[31m$\\frac{1}{0}$"
 
 @cache
 def found(*gpus: int) -> WhatIf:
-    return whatif(explained(RESNET50), Options(bucket_mb=USUAL_MB, gpus=gpus, hosts=Hosts(8, 3.0)))
+    return whatif(summary_of(RESNET50), Options(bucket_mb=USUAL_MB, gpus=gpus, hosts=Hosts(8, 3.0)))
 
 
 @cache
 def own_caps() -> WhatIf:
-    return whatif(explained(RESNET50), Options(bucket_mb=USUAL_MB))
+    return whatif(summary_of(RESNET50), Options(bucket_mb=USUAL_MB))
 
 
 @cache
 def one_gpu() -> WhatIf:
     links = LinkModel({4: Affine(4, 0.0, 300.0)}, "given")
-    return whatif(explained(SAMPLES / "resnet18-ddp1"), Options(gpus=(4,)), links)
+    return whatif(summary_of(SAMPLES / "resnet18-ddp1"), Options(gpus=(4,)), links)
 
 
 @cache
 def sharded() -> WhatIf:
-    return whatif(explained(SAMPLES / "resnet18-fsdp4"))
+    return whatif(summary_of(SAMPLES / "resnet18-fsdp4"))
 
 
 @cache
 def changed() -> WhatIf:
-    return whatif(explained(RESNET50))
+    return whatif(summary_of(RESNET50))
 
 
 MADE = {"own": found, "scaling": lambda: found(4, 8, 64, 1024), "single": one_gpu}
@@ -107,7 +106,7 @@ def test_what_else_would_change_the_step_is_listed_and_what_would_not_is_named(m
     for each in made().others:
         assert each.words in shown.replace("\n", " ")
         if each in listed:
-            line = next(line for line in shown.splitlines() if f" {each.words} " in line)
+            line = next(line for line in shown.splitlines() if line[1:].startswith(f"  {each.words} "))
             assert f"{each.gain_ns / 1e6:,.3f}" in line
 
 
@@ -210,7 +209,7 @@ def test_what_has_no_place_over_caps_is_a_row_of_its_own(made, caps):
 
 
 def test_one_gpu_alone_has_no_cap_to_stand_over():
-    prediction = whatif(explained(RESNET50), Options(gpus=(1,)))
+    prediction = whatif(summary_of(RESNET50), Options(gpus=(1,)))
     assert [row_words(each) for each in rows_besides_caps(prediction)] == ["one GPU"]
     with style(LIGHT, TEXT_PT):
         drawn = figure(prediction, LIGHT)
@@ -220,7 +219,7 @@ def test_one_gpu_alone_has_no_cap_to_stand_over():
 @pytest.mark.slow
 def test_a_long_row_is_cut_short_where_it_is_drawn_and_said_in_full():
     asked = Options(prefetch=False, reshard_after_forward=False, separate_reduce_scatter_group=True, gpus=(8,))
-    prediction = whatif(explained(SAMPLES / "resnet18-fsdp4"), asked)
+    prediction = whatif(summary_of(SAMPLES / "resnet18-fsdp4"), asked)
     chart = rows_chart(prediction)
     assert chart is not None
     label, words = chart.up[-1].label, chart.series[0].marks[-1].words
@@ -271,5 +270,5 @@ def test_the_page_has_a_section_where_the_run_can_be_replayed():
 
 
 def test_a_run_that_was_read_without_its_graph_has_no_section():
-    assert usual(summarized(RESNET50)) is None
+    assert usual(without_causes(RESNET50)) is None
     assert 'id="whatif"' not in report_html(reported(RESNET50))

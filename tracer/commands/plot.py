@@ -63,7 +63,7 @@ def _picture(options: argparse.Namespace, form: str) -> bytes:
     from tracer.views.plots import report_picture
 
     links = links_of(options)
-    summary = read(options)
+    summary = read(options, causes=False)
     return report_picture(report(summary, links), options.kind, form, links or summary.calibration)
 
 

@@ -136,5 +136,5 @@ def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Repor
     if options.html is None:
         if options.ranks is not None:
             raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")
-        return report(read(options, causes=True), links), None
+        return report(read(options), links), None
     return read_page(options, links)

@@ -127,11 +127,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("two of -o, --html, --csv and --plot name one file")
     refuse_all_existing(written, options.force)
     calibration = links_of(options)
-    summary, of_run, drawn = (
-        (read(options, causes=True), None, ())
-        if options.html is None
-        else read_drawn(options, calibration, causes=True)
-    )
+    summary, of_run, drawn = (read(options), None, ()) if options.html is None else read_drawn(options, calibration)
     links = calibration if options.bus_gbps is None else given_links(options, summary)
     prediction = whatif(summary, _options(options), links)
     _write(options, prediction)

@@ -35,6 +35,7 @@ from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     ASCII,
     BACKWARD,
+    BAR_PARTS,
     CAUSE_PARTS,
     COMM,
     COMPUTE,
@@ -46,6 +47,7 @@ from tracer.views.palette import (
     HIDDEN,
     IDLE,
     IDLE_LOOKS,
+    IDLE_OR_WAIT,
     IDLE_PARTS,
     KIND_MARKS,
     LIGHT,

@@ -45,6 +45,7 @@ COMPUTE = _shown(step_parts.COMPUTE, "#0072B2", "█", dark="#4FA8E0")
 COMM = _shown(step_parts.COMM, "#D55E00", "▓")
 COPY = _shown(step_parts.COPY, "#E69F00", "▒")
 IDLE = _shown(step_parts.IDLE, "#999999", "░", 0.45, dark="#626A75")
+IDLE_OR_WAIT = _shown(step_parts.IDLE_OR_WAIT, IDLE.color, IDLE.glyph, 0.45, pattern="hatched", dark=IDLE.dark)
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 
 # What is printed, character for character, where a stream's encoding lacks it: parts and shades keep their difference,
@@ -84,6 +85,8 @@ HIDDEN = StepPart("overlapped_ns", "hidden comm", "#009E73", "▓")
 EXPOSED = StepPart("exposed_ns", COMM.label, COMM.color, COMM.glyph)
 EXPOSED_PARTS = (WAITING, TRANSFER, UNRESOLVED)
 SPLIT_PARTS = (COMPUTE, TRANSFER, WAITING, UNRESOLVED, COPY, IDLE)
+# Parts of a step's bar, which may not tell idle time from waiting.
+BAR_PARTS = (*SPLIT_PARTS, IDLE_OR_WAIT)
 
 
 # Why devices are idle, in grays of another lightness or pattern each: name, shade, pattern, the causes that look so.

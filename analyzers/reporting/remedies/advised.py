@@ -12,31 +12,57 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.layers import LayerRow, ShardedCollective, TensorWindow
 from analyzers.lazy_fields import LazyStruct
+from analyzers.scenarios import own_error
 from analyzers.units import duration, percent, rounded_percent
 
 
 class Advice(msgspec.Struct, frozen=True):
     """What to change, what that would bring (ns per step), and what was measured. Programs go by the code.
 
-    `figure_ns` is what it would bring at most, or, where `scenario` names a change of the graph of causes, the gain of
-    that, which lies in `interval_ns`; `at` is the rank that it is about, if one. `problem` is the sentence that a
-    headline needs, and the first of `because`; `share` is the gain's, of a step.
+    `gain_ns` is by replay, or of samples, and lies in `interval_ns`, without the replay's own error; it is what
+    `tracer whatif` says of the same change, `scenario`. `at_most_ns` is a bound, where no replay can be made. `at` is
+    the place: a rank, an operator, a range, a group. `problem` is what is wrong, in a clause; `share` is the gain's or
+    the bound's, of the step (of odd steps: of the mean step). `of_degree`: how much of it there would be is asked for.
     """
 
     code: str
     text: str
-    figure_ns: int
     because: str
+    at: str | None = None
+    gain_ns: int | None = None
+    interval_ns: tuple[int, int] | None = None
+    at_most_ns: int | None = None
+    scenario: str | None = None
     problem: str = ""
     share: float = 0.0
-    at: str | None = None
-    scenario: str | None = None
-    interval_ns: tuple[int, int] | None = None
+    of_degree: bool = False
+    words: str = ""  # what there would be, behind "with"
+    value: float | str | None = None  # of a rank or stage: what of it would be as the others': compute, host or input
+
+    @property
+    def rank(self) -> int | None:
+        """Return the rank that it is about, None for most."""
+        word, _, number = (self.at or "").partition(" ")
+        return int(number) if word == "rank" else None
+
+    @property
+    def figure_ns(self) -> int:
+        """Return the gain, or what it is at most."""
+        return self.gain_ns if self.gain_ns is not None else self.at_most_ns or 0
+
+    @property
+    def within_ns(self) -> tuple[int, int] | None:
+        """Return what the gain lies between with the replay's own error, which is what is printed."""
+        if self.interval_ns is None or self.gain_ns is None:
+            return None
+        after_ns = self.gain_ns / self.share - self.gain_ns if self.share else 0.0
+        apart_ns = round(own_error(self.scenario) * after_ns)
+        return max(self.interval_ns[0] - apart_ns, 0), self.interval_ns[1] + apart_ns
 
 
-def advised(code: str, text: str, figure_ns: float, problem: str, detail: str = "", at: str | None = None) -> Advice:
-    """Build a piece of advice from the problem in a sentence, and what else was measured."""
-    return Advice(code, text, round(figure_ns), "; ".join(filter(None, [problem, detail])), problem, at=at)
+def advised(code: str, text: str, at_most_ns: float, problem: str, detail: str = "", at: str | None = None) -> Advice:
+    """Build a piece of advice that brings so much at most, from the problem in a clause, and what else was measured."""
+    return Advice(code, text, detail, at, at_most_ns=round(at_most_ns), problem=problem)
 
 
 class StepTime(LazyStruct, frozen=True):

@@ -1,4 +1,4 @@
-"""Rules of advice on pipelines: microbatches, schedules, unequal and late stages."""
+"""Rules of advice on pipelines: microbatches and schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from analyzers.layers import PipelineSummary
 from analyzers.reporting.remedies.advised import Advice, advised
 from analyzers.reporting.remedies.observations import Evidence
-from analyzers.units import duration, rounded_percent
+from analyzers.units import rounded_percent
 
 
 def advice_on_pipelines(evidence: Evidence) -> Iterator[Advice]:
@@ -44,34 +44,7 @@ def _of_pipeline(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advi
             f"replayed with two stages per rank, the step is {evidence.share(pipeline.interleaved_ns)} shorter, with "
             "twice as many messages",
         )
-    if pipeline.slowest is not None and pipeline.even_stages_ns is not None:
-        yield advised(
-            "even_stages",
-            f"move layers away from stage {pipeline.slowest} (on rank {_rank_of(pipeline, pipeline.slowest)})",
-            pipeline.even_stages_ns,
-            f"stage {pipeline.slowest} of the pipeline is slower than the others: equal stages would save "
-            f"{evidence.part(pipeline.even_stages_ns)}",
-            f"its microbatches compute {duration(pipeline.slower_by_ns or 0)} longer than the others' on average; the "
-            "saving is replayed",
-        )
-    yield from _late_stages(evidence, pipeline)
-
-
-def _rank_of(pipeline: PipelineSummary, stage: int) -> int:
-    return next(one.rank for one in pipeline.stages if one.stage == stage)
 
 
 def _least_rest_ns(pipeline: PipelineSummary) -> float:
     return min((one.rest_ns for one in pipeline.stages if one.rest_ns is not None), default=0)
-
-
-def _late_stages(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advice]:
-    """Where every stage's bubble is more than the replay explains."""
-    least = _least_rest_ns(pipeline)
-    yield advised(
-        "late_stages",
-        "launch each stage's work sooner: fewer and larger microbatches, torch.compile, CUDA graphs",
-        least,
-        f"pipeline stages stand still {evidence.part(least)} longer than schedule and unequal stages explain",
-        "the CPU of this stage or another launches late, or messages take long",
-    )

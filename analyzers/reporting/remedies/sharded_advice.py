@@ -1,4 +1,4 @@
-"""Rules of advice on FSDP: queues, late launches, units, links."""
+"""Rules of advice on FSDP: queues, units, links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ def advice_on_sharded(evidence: Evidence) -> Iterator[Advice]:
     """Yield what sharded modules' collectives give reason for, whatever its share of the step."""
     rows, environment, latency_ns = evidence.sharded, evidence.environment, evidence.latency_ns
     yield from _one_communicator(evidence, rows, environment)
-    yield from _launched_late(evidence, rows)
     yield from _one_connection(evidence, rows, environment)
     yield from _small_units(evidence, rows, latency_ns)
     yield from _slow_links(evidence, rows, latency_ns)
@@ -48,19 +47,6 @@ def _connections(environment: Mapping[str, str]) -> str:
     if value is None:
         return ""
     return f"; {CONNECTIONS} is {value}" if value else f"; {CONNECTIONS} is not set"
-
-
-def _launched_late(step: StepTime, rows: Sequence[ShardedCollective]) -> Iterator[Advice]:
-    # An all-gather in its module's own turn is what advice on prefetching is about.
-    late = [row for row in rows if row.prefetched is not False]
-    figure = step.typical((row, row.exposed_late_ns) for row in late)
-    yield advised(
-        "late_launch",
-        "launch less: a larger batch, larger sharded units, torch.compile",
-        figure,
-        f"the CPU launches collectives too late to hide them: {step.part(figure)} is their exposed transfer",
-        "reduce-scatters and prefetched all-gathers are launched when the GPU has run out of compute",
-    )
 
 
 def _one_connection(

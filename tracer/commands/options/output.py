@@ -69,7 +69,7 @@ def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[R
     from analyzers.reporting import path_lanes
     from tracer.views.html import report_html
 
-    summary, report, drawn = read_drawn(options, links, causes=True)
+    summary, report, drawn = read_drawn(options, links)
     calibration, paths = links or summary.calibration, path_lanes(summary, report)
     return report, report_html(report, drawn, calibration, usual(summary, links), paths)
 

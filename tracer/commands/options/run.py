@@ -203,8 +203,8 @@ def _hush() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def read(options: argparse.Namespace, path: Where | None = None, *, causes: bool = False) -> RunSummary:
-    """Read the run's summary (the options' own run, unless another is named)."""
+def read(options: argparse.Namespace, path: Where | None = None, *, causes: bool = True) -> RunSummary:
+    """Read the run's summary (the options' own run, unless another is named), with what its findings need."""
     from tracer.reading import read_run
 
     path = options.run if path is None else path
@@ -246,7 +246,7 @@ def read_here(path: Path) -> RunSummary:
     """Read the summary of a run that has just been recorded here."""
     from tracer.reading import Readers, read_run
 
-    return read_run(path, by=Readers(progress=reading, memory=memory(), cache=cache_folder()))
+    return read_run(path, causes=True, by=Readers(progress=reading, memory=memory(), cache=cache_folder()))
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
@@ -254,7 +254,7 @@ def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
 
     def read_cell(path: Path) -> RunSummary:
         try:
-            return read(options, path)
+            return read(options, path, causes=False)
         except TracerError as error:
             raise AnalysisError(str(error)) from error
 
@@ -272,8 +272,6 @@ def read_drawn(
     options: argparse.Namespace,
     links: Calibration | None,
     path: Where | None = None,
-    *,
-    causes: bool = False,
 ) -> tuple[RunSummary, Report, Sequence[Lanes]]:
     """Read the run (the options' own, unless another is named), its report, and the lanes of the ranks to draw.
 
@@ -286,7 +284,7 @@ def read_drawn(
     by, path = readers(options), options.run if path is None else path
     steps, numbers = _steps(options), _numbers(options, path)
     few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
-    summary = read_run(path, lanes=few, causes=causes, steps=steps, numbers=numbers, by=by)
+    summary = read_run(path, lanes=few, causes=True, steps=steps, numbers=numbers, by=by)
     summary = _judged(options, summary, path)
     run_report = report(summary, links)
     if not few:

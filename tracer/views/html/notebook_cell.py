@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from analyzers.comparison import Comparison
 from analyzers.reporting import Report
 from analyzers.units import count, percent
-from tracer.views import PARTS, StepPart
+from tracer.views import StepPart
 from tracer.views.html.templates import filled
-from tracer.views.sections import gain_words, step_sentence, trust_words
+from tracer.views.sections import bar_shares, gain_words, step_sentence, trust_words
 
 # A cell is read at a glance; the page has the rest.
 MOST_ADVICE = 3
@@ -32,7 +32,7 @@ def report_cell(report: Report) -> str:
         "step": step_sentence(report),
         "problem": summary.headline.sentence,
         "trust": trust_words(summary.headline),
-        "bar": _bar(summary.shares),
+        "bar": [BarPart(part, round(100 * share, 2), percent(share)) for part, share in bar_shares(report)],
         "advised": [(gain_words(advice), advice.text) for advice in summary.advice[:MOST_ADVICE]],
         "more": len(summary.advice[MOST_ADVICE:]),
         "warnings": count(len(report.run.warnings), "warning") if report.run.warnings else "",
@@ -50,9 +50,3 @@ def comparison_cell(comparison: Comparison) -> str:
         "warnings": count(len(comparison.warnings), "warning") if comparison.warnings else "",
     }
     return filled("comparison_cell.html", values)
-
-
-def _bar(shares: dict[str, float | None]) -> list[BarPart]:
-    return [
-        BarPart(part, round(100 * share, 2), percent(share)) for part in PARTS if (share := shares.get(part.field) or 0)
-    ]

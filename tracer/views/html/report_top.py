@@ -11,17 +11,20 @@ from analyzers.rank import Purpose
 from analyzers.reporting import IDLE_CAUSES, Report
 from analyzers.trace import Collective
 from analyzers.units import ms, percent
-from tracer.views import SPLIT_PARTS, TRANSFER, Place, TitledTable, count, sentence
+from tracer.views import TRANSFER, Place, TitledTable, count, sentence
 from tracer.views.sections import (
     IDLE_MEANINGS,
     ListedAdvice,
+    bar_shares,
     causes_sentence,
     communicates,
+    degree_words,
     gains_remark,
     line_title,
     listed_advice,
     profiled_words,
     short,
+    together_words,
 )
 
 
@@ -44,16 +47,13 @@ _GRADIENTS = replace(_TRANSFER, purposes=(Purpose.GRADIENTS,))
 _SHARDED = replace(_TRANSFER, kinds=(Collective.ALL_GATHER, Collective.REDUCE_SCATTER))
 # Where a problem is seen, by the advice's code; other advice is seen in a whole step.
 _SIGHTS = {
-    **dict.fromkeys(("exposed_wait", "straggler", "ranks_apart", "attention_imbalance"), _WAITING),
-    "expert_imbalance": replace(_WAITING, purposes=(Purpose.TOKENS,)),
+    **dict.fromkeys(("exposed_wait", "straggler", "alike", "stages", "attention_imbalance"), _WAITING),
+    "experts": replace(_WAITING, purposes=(Purpose.TOKENS,)),
     "exposed_transfer": _TRANSFER,
     "exposed_unresolved": _Sight(lambda row: row.exposed_ns if row.partial else 0),
     "buffers": _Sight(lambda row: row.exposed_ns, (Purpose.BUFFERS,)),
-    **dict.fromkeys(("fewer_bytes", "last_bucket"), _GRADIENTS),
-    "late_launch": replace(_TRANSFER, purposes=(Purpose.GRADIENTS, Purpose.PARAMETERS)),
-    **dict.fromkeys(
-        ("reduce_scatter_group", "prefetch", "sharded_transfer", "max_connections", "larger_units"), _SHARDED
-    ),
+    **dict.fromkeys(("hook", "caps", "accumulation", "coalesce"), _GRADIENTS),
+    **dict.fromkeys(("reduce_scatter_group", "sharded_transfer", "max_connections", "larger_units"), _SHARDED),
     "async_tp": replace(_TRANSFER, purposes=(Purpose.ACTIVATIONS,)),
     "attention_transfer": replace(_TRANSFER, purposes=(Purpose.ATTENTION,)),
 }
@@ -87,6 +87,7 @@ class Top:
     counted: str
     remark: str
     parts: list[TopPart]
+    of: str
     grade: int
     advice: list[ShownAdvice]
     gains: str
@@ -103,9 +104,10 @@ def top(report: Report) -> Top:
         counted="per step" if headline.step_word == "step" else "for the whole trace, in which no step is marked",
         remark=_remark(report),
         parts=list(_parts(report)),
+        of=report.summary.bar.of if report.summary.bar is not None else "profiled",
         grade=_GRADES[headline.trust],
         advice=[ShownAdvice(piece, _moment(report, piece.code)) for piece in listed_advice(report)],
-        gains=gains_remark(report),
+        gains="; ".join(filter(None, (degree_words(report), together_words(report), gains_remark(report)))),
     )
 
 
@@ -121,11 +123,9 @@ def _remark(report: Report) -> str:
 
 
 def _parts(report: Report) -> Iterable[TopPart]:
-    for part in SPLIT_PARTS:
-        share = report.summary.shares[part.field] or 0.0
+    for part, share in bar_shares(report):
         most = "at most " if part is TRANSFER and report.summary.transfer_is_bound else ""
-        if share:
-            yield TopPart(part.field, part.label, share, f"{most}{percent(share)}")
+        yield TopPart(part.field, part.label, share, f"{most}{percent(share)}")
 
 
 def _moment(report: Report, code: str | None) -> Place:

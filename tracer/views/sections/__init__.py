@@ -1,8 +1,8 @@
 """Sections of a report.
 
 `screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
-`causes`, `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room `model`. Other
-results are in the room `results`, which a report does not load.
+`causes`, `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice`, `step_bar` and the room
+`model`. Other results are in the room `results`, which a report does not load.
 
 Decisions: docs/dev/decisions/views.md
 """
@@ -10,9 +10,11 @@ Decisions: docs/dev/decisions/views.md
 from tracer.views.sections.advice import (
     ListedAdvice,
     advice_section,
+    degree_words,
     gain_words,
     gains_remark,
     listed_advice,
+    together_words,
     true_cost,
 )
 from tracer.views.sections.causes import MEANINGS as CAUSE_MEANINGS
@@ -44,4 +46,5 @@ from tracer.views.sections.screen import (
     step_sentence,
     trust_words,
 )
+from tracer.views.sections.step_bar import bar_shares
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from analyzers.reporting import Advice, IdleFrom, Report, SyncCost, is_cheap
+from analyzers.scenarios import ODD
 from analyzers.statistics import is_told_apart
-from analyzers.units import between_ms, duration, percent, rounded_percent
+from analyzers.units import between_ms, duration, ms, percent, rounded_percent
 from tracer.views import (
     TRANSFER,
     UNRESOLVED,
@@ -19,6 +20,7 @@ from tracer.views import (
     Table,
     milliseconds,
     numbers,
+    sentence,
     texts,
 )
 
@@ -28,6 +30,8 @@ _IDLE = {
 }
 _NOTHING = "Nothing to change: no part of communication costs 1 % of the step."
 _NO_REMEDY = "No advice: no change that tracer knows of would save 1 % of the step."
+# Of what would come on top of all advice so much is said.
+MOST_OF_DEGREE, LEAST_OF_DEGREE = 2, 0.01
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class ListedAdvice:
 
 
 def listed_advice(report: Report) -> list[ListedAdvice]:
-    """Return what to do: first what helps against the main problem, then what brings most."""
+    """Return what to do, in the report's order: the first is the remedy of the main problem."""
     headline, advice = report.summary.headline, report.summary.advice
     ordered = sorted(advice, key=lambda piece: piece.text != headline.remedy)
     listed = [ListedAdvice(gain_words(piece), piece.text, _why(report, piece), piece.code) for piece in ordered]
@@ -51,53 +55,65 @@ def listed_advice(report: Report) -> list[ListedAdvice]:
 
 
 def _why(report: Report, advice: Advice) -> str:
-    """Return the reason; the main problem's own sentence stands above already."""
-    is_main = advice.problem == report.summary.headline.problem
-    return advice.because.removeprefix(f"{advice.problem}; ") if is_main else advice.because
+    """Return the reason; the main problem stands above already."""
+    problem = "" if advice.code == report.summary.headline.code else advice.problem
+    return "; ".join(filter(None, (problem, advice.because)))
 
 
 def gain_words(advice: Advice) -> str:
-    """Say what advice would bring: with `<` in front at most."""
-    at_most = "< " if advice.scenario is None else ""
-    return f"{at_most}{duration(advice.figure_ns)} ({rounded_percent(advice.share)})"
+    """Say what advice would bring, between what and what; with `<` in front at most."""
+    if advice.within_ns is None:
+        return f"< {duration(advice.figure_ns)} ({rounded_percent(advice.share)})"
+    low_ns, high_ns = advice.within_ns
+    between = f"{ms(low_ns).removesuffix(' ms') if low_ns else 0} to {ms(high_ns).removesuffix(' ms')}"
+    return f"{ms(advice.figure_ns)} ({rounded_percent(advice.share)}; {between})"
 
 
-def _replayed(advice: Advice) -> str:
-    """Say what the gain of the graph lies between, and which change that is."""
-    if advice.interval_ns is None:
+def degree_words(report: Report) -> str:
+    """Say what would come on top of all advice, by how much of it there is; nothing where that is little."""
+    step_ns = report.summary.bar.step_ns if report.summary.bar is not None else 0
+    found = [piece for piece in report.summary.of_degree if piece.figure_ns >= LEAST_OF_DEGREE * max(step_ns, 1)]
+    said = [f"with {piece.words} {ms(piece.figure_ns)}" for piece in found[:MOST_OF_DEGREE]]
+    if not said:
         return ""
-    low, high = map(duration, advice.interval_ns)
-    return f"replayed, {low} to {high} (tracer whatif --only {advice.scenario}); "
+    then, more = ("then ", "more") if report.summary.advice_together_ns else ("", "less")
+    return f"{then}{', or '.join(said)} {more}"
+
+
+def together_words(report: Report) -> str:
+    """Say what all advice with a gain brings together, where there are several pieces."""
+    gains = [piece for piece in report.summary.advice if piece.gain_ns is not None and piece.scenario != ODD]
+    together_ns = report.summary.advice_together_ns
+    if len(gains) < 2 or together_ns is None:
+        return ""
+    return f"all {len(gains)} together {ms(together_ns)}"
 
 
 def gains_remark(report: Report) -> str:
     """Say how to read the gains of advice."""
-    strongest = [piece.text for piece in report.summary.advice][:1]
-    first = (
-        ""
-        if [piece.text for piece in listed_advice(report)][:1] == strongest
-        else "first what helps most with the main problem; "
-    )
-    at_most = ", < at most" if any(piece.scenario is None for piece in report.summary.advice) else ""
-    return f"{first}what is saved per {report.summary.headline.step_word}{at_most}; two may save the same time"
+    at_most = ", < at most" if any(piece.gain_ns is None for piece in report.summary.advice) else ""
+    return f"what is saved per {report.summary.headline.step_word}, and between what that lies{at_most}"
 
 
 def advice_section(report: Report) -> Section:
     """List each piece of advice with its gain and its reason; nothing where none is known and nothing communicates."""
     advice = report.summary.advice
+    more = [Paragraph(sentence(words)) for words in (degree_words(report), together_words(report)) if words]
     if advice:
-        title = "What to change, and what each change would save per step (< at most; two may save the same time)"
-        return [Heading(title), *(block for piece in advice for block in _advice(piece))]
+        title = "What to change, and what each change would save per step (< at most)"
+        return [Heading(title), *(block for piece in advice for block in _advice(piece)), *more]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
-        return []
-    return [Heading(_NOTHING if is_cheap(cost, step_ns) else _NO_REMEDY)]
+        return more
+    return [Heading(_NOTHING if is_cheap(cost, step_ns) else _NO_REMEDY), *more]
 
 
 def _advice(advice: Advice) -> list[Block]:
+    only = f" (tracer whatif --only {advice.scenario})" if advice.scenario is not None else ""
+    why = "; ".join(filter(None, (advice.problem, advice.because)))
     return [
         Paragraph(f"{gain_words(advice)}: {advice.text}"),
-        Paragraph(_replayed(advice) + advice.because, is_faint=True, is_indented=True),
+        Paragraph(f"{why}{only}", is_faint=True, is_indented=True),
     ]
 
 

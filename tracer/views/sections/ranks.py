@@ -25,6 +25,7 @@ from tracer.views import (
     Place,
     Section,
     Span,
+    StepPart,
     Table,
     columns,
     field,
@@ -199,17 +200,17 @@ def _spread_and_named(report: Report, over: OverDevices) -> Table:
     return table(fields, spread, devices, place=lambda line: line.place)
 
 
-def shares_of(measures: Mapping[str, Spread]) -> list[float]:
+def shares_of(measures: Mapping[str, Spread]) -> list[tuple[StepPart, float]]:
     """Return median parts as shares of their own sum, so that the bar is full."""
     medians = [measures[part.field].median or 0.0 for part in PARTS]
     whole = sum(medians) or 1.0
-    return [median / whole for median in medians]
+    return [(part, median / whole) for part, median in zip(PARTS, medians, strict=True)]
 
 
-def bar(shares: Sequence[float], cells: int) -> list[Span]:
+def bar(shares: Sequence[tuple[StepPart, float]], cells: int) -> list[Span]:
     """Draw the parts of a step, so many cells long."""
-    lengths = _cells(shares, cells)
-    return [Span(part.glyph * length, part.color) for part, length in zip(PARTS, lengths, strict=True)]
+    lengths = _cells([share for _, share in shares], cells)
+    return [Span(part.glyph * length, part.color) for (part, _), length in zip(shares, lengths, strict=True)]
 
 
 def _cells(shares: Sequence[float], width: int) -> list[int]:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from analyzers.notices import Weight
 from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report, odd_words
 from analyzers.units import count, ms, percent
-from tracer.views import COMM, PARTS, Drawing, Section, Span, plain, rendered
-from tracer.views.sections.advice import gains_remark, listed_advice
+from tracer.views import COMM, Drawing, Section, Span, plain, rendered
+from tracer.views.sections.advice import ListedAdvice, degree_words, gains_remark, listed_advice, together_words
 from tracer.views.sections.overview import run_title
 from tracer.views.sections.ranks import Standing, bar, communicates, device_name, named, shares_of
+from tracer.views.sections.step_bar import bar_is_of_profiled, drawn_shares, exposed_words
 
 MOST_LINES = 35
 WIDEST = 100
-# Smaller shares would be printed as 0.0 %.
-SHOWN = 0.0005
 NARROWEST = 52
 MOST_ADVICE = 4
 MOST_DEVICES = 8
@@ -42,16 +41,16 @@ def first_screen(report: Report, path: str = "RUN", width: int | None = None) ->
     """Return the first screen's parts; where they need more lines than there are, devices and warnings are fewer."""
     columns = max(min(width or WIDEST, WIDEST), NARROWEST)
     fitting = (
-        (MOST_ADVICE, MOST_DEVICES, MOST_WARNINGS),
-        (4, 6, 3),
-        (4, 4, 2),
-        (3, 4, 2),
-        (3, 3, 1),
-        (2, 3, 1),
-        (1, 2, 1),
+        (MOST_ADVICE, MOST_DEVICES, MOST_WARNINGS, True),
+        (4, 6, 3, True),
+        (4, 4, 2, True),
+        (3, 4, 2, True),
+        (3, 3, 1, False),
+        (2, 3, 1, False),
+        (1, 2, 1, False),
     )
-    for most_advice, most_devices, most_warnings in fitting:
-        layout = _Layout(report, path, columns, most_advice, most_devices, most_warnings)
+    for most_advice, most_devices, most_warnings, says_why in fitting:
+        layout = _Layout(report, path, columns, most_advice, most_devices, most_warnings, says_why)
         parts = [part for part in layout.parts() if part]
         if sum(map(len, parts)) + len(parts) <= MOST_LINES:
             break
@@ -60,7 +59,10 @@ def first_screen(report: Report, path: str = "RUN", width: int | None = None) ->
 
 @dataclass(frozen=True)
 class _Layout:
-    """The screen's parts as lines, for so many columns and with at most so many of what there may be many of."""
+    """The screen's parts as lines, for so many columns and with at most so many of what there may be many of.
+
+    `says_why`: what was measured stands below the first piece of advice.
+    """
 
     report: Report
     path: str
@@ -68,6 +70,7 @@ class _Layout:
     most_advice: int
     most_devices: int
     most_warnings: int
+    says_why: bool
 
     def parts(self) -> list[list[Line]]:
         """Return the groups of lines between which a line is empty."""
@@ -79,9 +82,8 @@ class _Layout:
         return [[Span(line, _BOLD)] for line in textwrap.wrap(plain(run_title(self.report.run)), self.columns)]
 
     def _step(self) -> list[Line]:
-        summary = self.report.summary
-        parts = [(part, summary.shares[part.field] or 0.0) for part in PARTS]
-        drawn = bar([share for _, share in parts], self.columns)
+        parts = drawn_shares(self.report)
+        drawn = bar(parts, self.columns)
         words = [f"{part.glyph} {part.label} {percent(share)}" for part, share in parts if share or part is not COMM]
         lines = self._wrapped("", step_words(self.report), style=_BOLD, indent=0)
         return [*lines, drawn, *self._legend(words), *self._exposed(), *self._odd()]
@@ -112,21 +114,31 @@ class _Layout:
     def _advice(self) -> list[Line]:
         pieces = listed_advice(self.report)
         if not pieces:
-            return self._wrapped("WHAT TO DO", "nothing that tracer knows of would save 1 % of a step")
+            nothing = "nothing that tracer knows of would save 1 % of a step"
+            return [*self._wrapped("WHAT TO DO", nothing), *self._more()]
         shown = pieces[: self.most_advice]
         gains = max(len(piece.gain) for piece in shown) + 2
-        lines = [
-            line
-            for place, piece in enumerate(shown)
-            for line in self._wrapped(
-                "WHAT TO DO" if place == 0 else "",
-                piece.text,
-                piece.gain.ljust(gains) if piece.gain else "",
-                hang=gains if piece.gain else 0,
-            )
-        ]
+        lines = [line for place, piece in enumerate(shown) for line in self._piece(piece, gains, is_first=place == 0)]
         more = f" ({len(pieces) - len(shown)} more: --full)" if len(pieces) > len(shown) else ""
-        return [*lines, *self._wrapped("", f"{gains_remark(self.report)}{more}", style=_FAINT)]
+        return [*lines, *self._more(), *self._wrapped("", f"{gains_remark(self.report)}{more}", style=_FAINT)]
+
+    def _piece(self, piece: ListedAdvice, gains: int, *, is_first: bool) -> list[Line]:
+        """Return a piece of advice; of the first also what was measured."""
+        label, hang = "WHAT TO DO" if is_first else "", gains if piece.gain else 0
+        if 2 * hang > self.columns - _LABEL:
+            # On a narrow screen a gain has a line of its own.
+            hang = 2
+            lines = [*self._wrapped(label, piece.gain, style=_BOLD), *self._wrapped("", piece.text, "", hang=hang)]
+        else:
+            lines = self._wrapped(label, piece.text, piece.gain.ljust(gains) if piece.gain else "", hang=hang)
+        if not is_first or not piece.because or not self.says_why:
+            return lines
+        return [*lines, *self._wrapped("", piece.because, " " * hang, style=_FAINT, hang=hang, most=3)]
+
+    def _more(self) -> list[Line]:
+        """Say what would come on top, and what all advice brings together."""
+        words = "; ".join(filter(None, (degree_words(self.report), together_words(self.report))))
+        return self._wrapped("", words) if words else []
 
     def _ranks(self) -> list[Line]:
         devices = self.report.summary.by_device
@@ -169,7 +181,7 @@ class _Layout:
             f"tracer report {path} --full": "all tables",
             f"tracer report {path} --html run.html": "a page with a timeline",
         }
-        if self.report.run.strategy in ("ddp", "fsdp") and (self.report.run.world_size or 0) > 1:
+        if self.report.summary.advice_together_ns is not None:
             typed[f"tracer whatif {path}"] = "other settings, predicted"
         wide = max(map(len, typed)) + 2
         return [
@@ -204,7 +216,8 @@ def step_words(report: Report) -> str:
     """Say what a step takes, as the head of the profiled step's parts."""
     headline = report.summary.headline
     is_told = headline.step_word == "step" and headline.step_ns is not None
-    return f"{step_sentence(report)}{'. Of the profiled step:' if is_told else ''}"
+    which = "profiled" if bar_is_of_profiled(report) else "unprofiled"
+    return f"{step_sentence(report)}{f'. Of the {which} step:' if is_told else ''}"
 
 
 def step_sentence(report: Report) -> str:
@@ -226,20 +239,6 @@ def profiled_words(headline: Headline, per: str = "") -> str:
     if headline.mark_ns is None:
         return f"{ms(headline.profiled_step_ns)}{per} while profiled"
     return f"{ms(headline.mark_ns)}{per} while profiled, of which the device's part is {ms(headline.profiled_step_ns)}"
-
-
-def exposed_words(report: Report) -> str:
-    """Say what exposed communication is made of; nothing where none is exposed."""
-    shares = report.summary.shares
-    waiting, transfer, unresolved = (shares[f"exposed_{part}_ns"] or 0.0 for part in ("wait", "transfer", "unresolved"))
-    if not waiting + transfer + unresolved:
-        return ""
-    least = "at least " if len(report.run.ranks) < report.run.world_size else ""
-    most = "at most " if report.summary.transfer_is_bound else ""
-    parts = [f"{least}{percent(waiting)} waiting"] if waiting else []
-    parts += [f"{most}{percent(transfer)} transfer"] if transfer else []
-    parts += [f"{percent(unresolved)} waiting or transfer, not known which"] if unresolved >= SHOWN else []
-    return f"{COMM.label} (not hidden behind compute): {', '.join(parts)}"
 
 
 def _shown(report: Report, most: int) -> list[tuple[DeviceSummary, Standing]]:

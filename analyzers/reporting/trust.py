@@ -1,0 +1,147 @@
+"""Trust: the grade of the first sentence, and its doubts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from analyzers.reporting.bar import Bar
+from analyzers.reporting.document import RunFacts
+from analyzers.reporting.remedies import Advice
+from analyzers.run import UNPROFILED, NumberedBy
+from analyzers.statistics import FEWEST_BLOCKS
+from analyzers.units import between_ms, percent
+
+# A figure that may be wrong by more than a quarter is not to be trusted, by more than a twentieth only fairly.
+QUARTER, TWENTIETH = 0.25, 0.05
+# From this share of the step on unresolved communication makes its parts untrustworthy, and idle time and waiting count
+# that the profiler may have made.
+MUCH = 0.1
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is judged: the run's facts, the bar, the first piece of advice where it has a gain, and the replay's error.
+
+    `is_damaged`: rows that figures rest on are damaged; `is_unmarked`: no step is marked in the traces.
+    """
+
+    run: RunFacts
+    bar: Bar
+    first: Advice | None
+    replay_error: float | None
+    is_damaged: bool
+    is_unmarked: bool
+
+    @property
+    def missing(self) -> int:
+        """Return how many ranks are missing."""
+        return self.run.world_size - len(self.run.ranks)
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks of steps were timed without the profiler."""
+        return len(self.run.controls.blocks_ns.get(UNPROFILED, ()))
+
+    @property
+    def step_error(self) -> float:
+        """Return half of the interval of the unprofiled step, over it."""
+        limits, step_ns = self.run.controls.interval("unprofiled_step_ns"), self.run.controls.unprofiled_step_ns
+        return (limits[1] - limits[0]) / 2 / step_ns if limits is not None and step_ns else 0.0
+
+    @property
+    def gain_error(self) -> float:
+        """Return half of the interval of the first gain with the replay's own error, over it."""
+        within = self.first.within_ns if self.first is not None else None
+        if self.first is None or within is None or not self.first.gain_ns:
+            return 0.0
+        return (within[1] - within[0]) / 2 / self.first.gain_ns
+
+    @property
+    def unprofiled_is_known(self) -> bool:
+        """Whether a step was timed without the profiler."""
+        return self.run.controls.unprofiled_step_ns is not None
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """A reason to trust less: the grade it leaves, whether it applies, and a clause that says what would raise it."""
+
+    grade: str
+    applies: Callable[[Judged], bool]
+    words: Callable[[Judged], str]
+
+
+def _gain_words(judged: Judged) -> str:
+    low_ns, high_ns = (judged.first.within_ns if judged.first is not None else None) or (0, 0)
+    return f"the first gain lies {between_ms((low_ns, high_ns))}: follow it, and compare"
+
+
+def _missing_words(judged: Judged) -> str:
+    is_one = judged.missing == 1
+    of = f"{judged.missing:,} of {judged.run.world_size:,} ranks {'is' if is_one else 'are'} missing"
+    return f"{of}: report the traces of all ranks together"
+
+
+def _step_words(judged: Judged) -> str:
+    return (
+        f"steps without the profiler differ by {percent(judged.step_error)} either way: record more rounds, on a quiet "
+        "machine"
+    )
+
+
+_DOUBTS = (
+    Doubt("low", lambda j: j.is_unmarked, lambda j: "no step is marked in the trace: call profiler.step() in the loop"),
+    Doubt("low", lambda j: j.missing > 0, _missing_words),
+    Doubt(
+        "low",
+        lambda j: j.bar.exposed_unresolved_ns > MUCH * j.bar.step_ns,
+        lambda j: "much of the communication is unresolved: its other members' kernels are missing",
+    ),
+    Doubt(
+        "low",
+        lambda j: j.is_damaged,
+        lambda j: "the traces are damaged, or lack kernels (see the warnings): record them again",
+    ),
+    Doubt("low", lambda j: j.step_error > QUARTER, _step_words),
+    Doubt("low", lambda j: j.gain_error > QUARTER, _gain_words),
+    Doubt(
+        "low",
+        lambda j: abs(j.replay_error or 0) > QUARTER,
+        lambda j: (
+            f"the replay by the controls alone misses the unprofiled step by {percent(abs(j.replay_error or 0))}: "
+            "record more rounds"
+        ),
+    ),
+    Doubt("fair", lambda j: j.step_error > TWENTIETH, _step_words),
+    Doubt("fair", lambda j: j.gain_error > TWENTIETH, _gain_words),
+    Doubt(
+        "fair",
+        lambda j: abs(j.replay_error or 0) > TWENTIETH,
+        lambda j: f"the replay by the controls alone misses the unprofiled step by {percent(abs(j.replay_error or 0))}",
+    ),
+    Doubt(
+        "fair",
+        lambda j: 0 < j.blocks < FEWEST_BLOCKS,
+        lambda j: f"few blocks of steps ({j.blocks}) were timed without the profiler: record three rounds or more",
+    ),
+    Doubt(
+        "fair",
+        lambda j: j.run.rank_source == NumberedBy.GUESSED,
+        lambda j: "which rank is which is guessed: say it with --rank FILE=N",
+    ),
+    Doubt(
+        "fair",
+        lambda j: not j.unprofiled_is_known and j.bar.idle_share > MUCH,
+        lambda j: "idle time and waiting may be the profiler's: no step was timed without it (tracer record does)",
+    ),
+)
+
+
+def grade(judged: Judged) -> tuple[str, str | None]:
+    """Return high, fair or low, and why it is no higher; docs/measuring.md, Trust."""
+    for level in ("low", "fair"):
+        reasons = [doubt.words(judged) for doubt in _DOUBTS if doubt.grade == level and doubt.applies(judged)]
+        if reasons:
+            return level, "; ".join(dict.fromkeys(reasons))
+    return "high", None
