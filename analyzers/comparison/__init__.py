@@ -1,7 +1,8 @@
 """Changes between two runs, scaling of sweeps, conditions for CI.
 
 `runs` and `sweeps` compare (`change`, `permutation_test` and `serial` judge each figure), `verdict` says in a sentence
-what came of it, `step_alignment` sets two steps side by side. `scaling` and `scaling_cell` study a sweep, and say what
+what came of it, `promises` what A's advice had promised,
+`step_alignment` sets two steps side by side. `scaling` and `scaling_cell` study a sweep, and say what
 limits it. `conditions` and `condition_names` read and judge `--fail-on`. Types are in `document` and
 `scaling_document`.
 

@@ -117,6 +117,28 @@ class StepAccount(msgspec.Struct, frozen=True):
         return max(self.a_span_ns, self.b_span_ns)
 
 
+class PromisedGain(msgspec.Struct, frozen=True):
+    """What A's report said that following one piece of its advice would bring, ns a step, and between what."""
+
+    code: str
+    at: str | None
+    problem: str
+    gain_ns: int
+    within_ns: list[int]
+
+
+class Promise(msgspec.Struct, frozen=True):
+    """Advice of A that B no longer needs, what that was to bring together, and by how much B's step is shorter.
+
+    `came_ns` is of unprofiled steps, null where either run has none; `came_within_ns` is what it lies between.
+    """
+
+    gains: list[PromisedGain]
+    together_ns: int
+    came_ns: float | None
+    came_within_ns: list[float] | None
+
+
 # What stands for all small parts together.
 REST = "rest"
 
@@ -147,6 +169,7 @@ class Comparison(msgspec.Struct, frozen=True):
     collectives: list[CollectiveChange]
     groups: list[GroupChange]
     account: StepAccount | None = None  # null where either run has no windows
+    promise: Promise | None = None  # null where none of A's advice was followed in B, as far as B's tells
 
     @property
     def states(self) -> Counter[State]:

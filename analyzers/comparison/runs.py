@@ -21,6 +21,7 @@ from analyzers.comparison.document import (
     LayerChange,
     Layouts,
 )
+from analyzers.comparison.promises import promised
 from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BUCKET_MEASURES, BucketRow, LayerRow
@@ -83,7 +84,8 @@ def compare(a: Report, b: Report) -> Comparison:
     warnings = [*comparison.warnings, *_too_few(comparison), *_of_launches(a, b, comparison)]
     leader, _ = leading(comparison)
     accounted = account(typical_of(a.windows), typical_of(b.windows), leader, comparison.parts | comparison.idle)
-    comparison = replace(comparison, account=accounted, warnings=warnings)
+    promise = promised(a, b, comparison.controls.get(UNPROFILED))
+    comparison = replace(comparison, account=accounted, warnings=warnings, promise=promise)
     return replace(comparison, verdict=verdict(comparison))
 
 

@@ -56,7 +56,7 @@ from analyzers.reporting.measures import (
 )
 from analyzers.reporting.typical_steps import PlacedRow, TypicalWindows, at_places, odd_gain, typical_windows
 from analyzers.run import UNPROFILED, Calibration, Controls, Manifest, NumberedBy
-from analyzers.scenarios import TWENTIETH, Findings, Gain, Subject, find_findings, gains_of, scenarios
+from analyzers.scenarios import HIDDEN, TWENTIETH, Findings, Gain, Subject, find_findings, gains_of, scenarios
 from analyzers.settings import best_cap
 from analyzers.trace import UNEVEN_MEMBERS
 
@@ -267,7 +267,10 @@ class Analyses:
     @cached_property
     def cap_gain(self) -> Gain | None:
         """Return what the best bucket cap would bring; None where no other cap is told apart from the run's own."""
-        return best_cap(self.run, self.subject) if self.subject is not None else None
+        if self.subject is None:
+            return None
+        hidden_ns = max((gain.gain_ns for gain in self.gains if gain.scenario.kind == HIDDEN.name), default=0.0)
+        return best_cap(self.run, self.subject, hidden_ns)
 
     @cached_property
     def findings(self) -> Findings | None:

@@ -15,15 +15,16 @@ from analyzers.units import count, size
 USUAL_MB: tuple[float | None, ...] = (None, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 
 
-def best_cap(run: RunSummary, subject: Subject) -> Gain | None:
+def best_cap(run: RunSummary, subject: Subject, hidden_ns: float) -> Gain | None:
     """Return what the best of the usual bucket caps brings, where that is more than the replay's own error.
 
-    None where a run has no buckets, where nothing that is done for them costs as much, and where a doubt stands.
+    None where a run has no buckets, where hiding all transfers (`hidden_ns`) and making no calls for further buckets
+    would not bring as much, and where a doubt stands.
     """
     model = subject.model
     try:
         settings = DdpSettings.of(run, model, None)
-        if settings.gpus < 2 or not _could_bring(settings):
+        if settings.gpus < 2 or not _could_bring(settings, hidden_ns):
             return None
         asked = [Setting(cap, settings.gpus) for cap in USUAL_MB]
         answered = settings.answer(asked, OfDdp())
@@ -45,11 +46,11 @@ def _as_it_is(lags: Lags) -> Lags:
     return lags
 
 
-def _could_bring(settings: DdpSettings) -> bool:
-    """Whether a step without any synchronization would be shorter by more than the replay's own error."""
-    before = float(settings.places.model.step_lengths[:, 0].mean())
-    without = float(settings.unsynchronized.paces(settings.unsynchronized)[0, 0])
-    return before - without > OF_SETTINGS * before
+def _could_bring(settings: DdpSettings, hidden_ns: float) -> bool:
+    """Whether hidden transfers and fewer calls would bring more than the replay's own error."""
+    before_ns = float(settings.places.model.step_lengths[:, 0].mean())
+    calls_ns = float(settings.places.call_ns[:, 0].max()) * (len(settings.places.own_lasts) - 1)
+    return hidden_ns + calls_ns > OF_SETTINGS * before_ns
 
 
 def _tell(settings: DdpSettings, best: Setting, buckets: list[int]) -> Told:

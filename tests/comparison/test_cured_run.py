@@ -16,6 +16,7 @@ from analyzers.run.controls import Control
 from analyzers.units import percent
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.typical_steps import control_ns
+from tracer.views.sections.results import comparison_text
 
 # How late rank 1 is by its script, in every step.
 LATE_NS = 3_000_000
@@ -98,3 +99,21 @@ def test_broadcasts_of_buffers_are_gone():
     assert counts == {("broadcast", "buffers"): (8, 0), ("all_reduce", "gradients"): (8, 8)}
     layers = {each.layer: {change.state for change in each.measures.values()} for each in compared().layers}
     assert layers["(buffers)"] == {"only_a"}
+
+
+def test_what_was_promised_stands_beside_what_came():
+    promise = compared().promise
+    assert promise is not None
+    assert [gain.code for gain in promise.gains] == ["straggler", "buffers"]
+    assert promise.together_ns == sick().summary.advice_together_ns
+    assert promise.came_ns == control_ns(control_of("sick")) - control_ns(control_of("cured"))
+    low_ns, high_ns = promise.came_within_ns
+    assert low_ns < promise.together_ns < high_ns
+    shown = " ".join(comparison_text(compared()).split())
+    assert "A's advice that B no longer needs promised 4.20 ms (rank 1's CPU launches late 3.67 ms;" in shown
+    assert "); came 3.97 ms (0.680 to 6.85)." in shown
+
+
+def test_nothing_is_promised_between_other_trainings_nor_backwards():
+    assert compare(sick(), sick()).promise is None
+    assert compare(sick(), reported(SAMPLES / "resnet50-ddp4-bf16")).promise is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from analyzers.comparison import REST, Comparison, SweepComparison
 from analyzers.texts import AND_MORE, listed
-from analyzers.units import percent
+from analyzers.units import ms, percent
 from tracer.views import (
     COMPUTE,
     Block,
@@ -89,10 +90,30 @@ def _next(paths: tuple[str, str]) -> Drawing:
 def _whole(comparison: Comparison | SweepComparison) -> list[Section]:
     return [
         [Caution(str(warning)) for warning in comparison.warnings],
+        [Paragraph(words) for words in ([] if isinstance(comparison, SweepComparison) else promise_words(comparison))],
         account_section(comparison),
         *(shown.blocks for shown in comparison_tables(comparison, MOST_ROWS)),
-        [Paragraph(sentence) for sentence in changed_means(comparison)],
+        [Paragraph(words) for words in changed_means(comparison)],
     ]
+
+
+def promise_words(comparison: Comparison) -> list[str]:
+    """Say what A's advice promised that B no longer needs, and what came."""
+    promise = comparison.promise
+    if promise is None:
+        return []
+    gains = "; ".join(f"{gain.problem} {ms(gain.gain_ns)}" for gain in promise.gains)
+    came = "what came is not known: no step was timed without the profiler"
+    if promise.came_ns is not None:
+        between = f" ({between_words(promise.came_within_ns)})" if promise.came_within_ns is not None else ""
+        came = f"came {ms(promise.came_ns)}{between}"
+    return [f"A's advice that B no longer needs promised {ms(promise.together_ns)} ({gains}); {came}."]
+
+
+def between_words(limits: Sequence[float]) -> str:
+    """Write what a time lies between: `1.41 to 5.93`, in ms."""
+    low, high = (ms(ns).removesuffix(" ms") for ns in limits)
+    return f"{low} to {high}"
 
 
 def _first_screen(comparison: Comparison | SweepComparison, most_warnings: int, most_changed: int) -> list[Section]:
@@ -103,8 +124,9 @@ def _first_screen(comparison: Comparison | SweepComparison, most_warnings: int, 
     if isinstance(comparison, SweepComparison):
         return [_steps_of_cells(comparison), warnings]
     changed = _changed_otherwise(comparison, most_changed)
-    told = [Paragraph(sentence) for sentence in (*_settings(comparison), f"{untold(comparison)} --full lists them.")]
-    return [account_section(comparison), changed, told, warnings]
+    told = [Paragraph(words) for words in (*_settings(comparison), f"{untold(comparison)} --full lists them.")]
+    promise: Section = [Paragraph(words) for words in promise_words(comparison)]
+    return [promise, account_section(comparison), changed, told, warnings]
 
 
 def _steps_of_cells(comparison: SweepComparison) -> Section:

@@ -1,0 +1,51 @@
+"""Promises of A's advice, beside what came in B.
+
+A    advice: rank 1 late 3.67, buffers 0.95 of 12.13 ms       B    advice: neither; 8.16 ms
+     promised together 4.20                                        came 3.98
+"""
+
+from __future__ import annotations
+
+from analyzers.comparison.change import Change
+from analyzers.comparison.document import Promise, PromisedGain
+from analyzers.reporting import Advice, Report
+
+# What two runs must have alike for the one to be the other with its advice followed.
+ALIKE = ("world_size", "model", "strategy", "batch_per_gpu")
+ODD = "odd"
+
+
+def promised(a: Report, b: Report, step: Change | None) -> Promise | None:
+    """Return what A's findings at a place promised that B's do not name again, and by how much B's step is shorter.
+
+    None where there is none, or where the runs are not the same training. `step` is the change of the unprofiled step.
+    """
+    if any(getattr(a.run, name) != getattr(b.run, name) for name in ALIKE):
+        return None
+    left = {(piece.code, piece.at) for piece in b.summary.advice}
+    asked = [piece for piece in a.summary.advice if piece.gain_ns is not None and not piece.of_degree]
+    gone = [piece for piece in asked if (piece.code, piece.at) not in left and piece.code != ODD]
+    if not gone:
+        return None
+    together_ns = _together_ns(a, asked, gone)
+    came_ns = -step.difference if step is not None and step.difference is not None else None
+    limits = step.limits if step is not None else None
+    between = [-limits[1], -limits[0]] if limits is not None else None
+    return Promise([_gain(piece) for piece in gone], together_ns, came_ns, between)
+
+
+def _together_ns(a: Report, asked: list[Advice], gone: list[Advice]) -> int:
+    """Return what some advice brings: by the replay of all of it where all is followed, else no more than that."""
+    total_ns = sum(piece.gain_ns or 0 for piece in gone)
+    of_typical = [piece for piece in asked if piece.code != ODD]
+    if len(gone) == 1 and len(of_typical) > 1:
+        return total_ns
+    together_ns = a.summary.advice_together_ns
+    return (
+        total_ns if together_ns is None else together_ns if len(gone) == len(of_typical) else min(total_ns, together_ns)
+    )
+
+
+def _gain(piece: Advice) -> PromisedGain:
+    low_ns, high_ns = piece.within_ns or (piece.figure_ns, piece.figure_ns)
+    return PromisedGain(piece.code, piece.at, piece.problem, piece.figure_ns, [low_ns, high_ns])
