@@ -342,7 +342,7 @@ def judge(folder: Path) -> None:
     import analyzers
 
     named = held = counted = 0
-    print("| fault | with it, ms | cured, ms | true gain | first advice | its gain, ms | true gain is |")
+    print("| fault | with it, ms | cured, ms | true gain | first advice | its gain, ms | within it, or a fifth |")
     print("|---|---|---|---|---|---|---|")
     for row in truths(folder):
         about, path = FAULTS[row["fault"]], folder / row["fault"]
@@ -357,7 +357,7 @@ def judge(folder: Path) -> None:
         if about.code != "compute":
             named, held, counted = named + is_named, held + is_held, counted + 1
         said = summary.headline.code if summary.headline.code != "compute" else f"compute ({', '.join(codes[:1])})"
-        holds = "within" if is_held else "outside"
+        holds = "-" if about.code == "compute" else "within" if is_held else "outside"
         cells = (f"{row['sick_ns'] / 1e6:.1f}", f"{row['cured_ns'] / 1e6:.1f}", f"{gain_ms:.1f}", said, figure, holds)
         print(f"| {row['fault']} | {' | '.join(cells)} |")
     print(f"\n{named} of {counted} named by the first sentence, {held} gains within their interval or a fifth")

@@ -116,7 +116,7 @@ def test_examples_in_python_parse(page):
 @pytest.mark.parametrize("page", WITH_OUTPUT)
 def test_what_a_page_shows_is_what_its_commands_print(page, monkeypatch):
     """Blocks of text are pieces of what the page's console commands print, to the letter."""
-    remember_samples(monkeypatch, charges=True)
+    remember_samples(monkeypatch)
     text = page.read_text()
     shown = "".join(f"```console\n{block}```\n" for block in blocks(text, "console"))
     said = [printed(*arguments) for arguments in commands(shown)]

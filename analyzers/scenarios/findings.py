@@ -50,6 +50,19 @@ class _Taken:
             return self.replayed_by.replay(self.lags)
         return self.lags.step_lengths(self.lags)[:, 0]
 
+    def gains(self, asked: Sequence[Scenario], lengths: Float64) -> list[Gain]:
+        """Return what further scenarios would bring, each by itself, where steps take `lengths` without them."""
+        most_idle_ns = self.subject.most_idle_ns
+        if self.replayed_by is not None:
+            after = [self.with_(scenario).step_lengths() for scenario in asked]
+        elif asked:
+            # Side by side they are replayed in one pass.
+            together = self.lags.step_lengths(*(scenario.change(self.lags) for scenario in asked))
+            after = [*together.swapaxes(0, 1)]
+        else:
+            after = []
+        return [gain_between(*each, most_idle_ns) for each in zip(asked, [lengths] * len(asked), after, strict=True)]
+
 
 def find_findings(
     subject: Subject, gains: Sequence[Gain], awaited: Collection[RankNumber], *, besides: bool = False
@@ -67,7 +80,9 @@ def find_findings(
         nonlocal taken, lengths
         for gain in some:
             after = taken.with_(gain.scenario)
-            after_lengths = bounded(gain.scenario, lengths, after.step_lengths(), subject.most_idle_ns)
+            # On top of nothing a gain is what it is alone.
+            after_ns = after.step_lengths() if listed else gain.lengths_ns
+            after_lengths = bounded(gain.scenario, lengths, after_ns, subject.most_idle_ns)
             on_top = gain_between(gain.scenario, lengths, after_lengths, subject.most_idle_ns)
             if on_top.gain_ns >= SAME * gain.gain_ns and _is_enough(on_top, step_ns):
                 taken, lengths = after, after_lengths
@@ -83,10 +98,7 @@ def find_findings(
         take(gain for gain in told if gain.scenario.of_degree and gain.gain_ns >= TWENTIETH * step_ns)
     found = {gain.scenario.kind for gain in listed}
     degrees = [gain.scenario for gain in ordered if gain.scenario.of_degree and gain.scenario.kind not in found]
-    on_top = [
-        gain_between(scenario, lengths, taken.with_(scenario).step_lengths(), subject.most_idle_ns)
-        for scenario in degrees
-    ]
+    on_top = taken.gains(degrees, lengths)
     by_gain = sorted(listed, key=lambda gain: -gain.gain_ns)
     together_ns = step_ns - float(lengths[:, 0].mean())
     return Findings(tuple(by_gain), tuple(sorted(on_top, key=lambda gain: -gain.gain_ns)), together_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -30,7 +30,8 @@ AT_ONCE = 12
 class Gain:
     """What a scenario brings: the step with it, what that is less, ns, and what the latter lies between.
 
-    It is not `reliable` where most of it comes of remainders that no dependency explains.
+    `lengths_ns` are steps with it, by step and variant. It is not `reliable` where most of it comes of remainders that
+    no dependency explains.
     """
 
     scenario: Scenario
@@ -38,6 +39,7 @@ class Gain:
     gain_ns: float
     interval_ns: Limits
     reliable: bool
+    lengths_ns: Float64 = field(default_factory=lambda: np.zeros((0, 0)), compare=False, repr=False)
 
 
 def own_error(kind: str | None) -> float:
@@ -78,4 +80,5 @@ def gain_between(scenario: Scenario, before_ns: Float64, after_ns: Float64, most
         steps = (by_step.min(), by_step.max())
     low, high = min(by_variant.min(), steps[0]), max(by_variant.max(), steps[1])
     reliable = bool(by_variant[0] <= 0 or by_variant[KEPT] >= RELIABLE * by_variant[0])
-    return Gain(scenario, float(after_ns[:, 0].mean()), float(by_variant[0]), (float(low), float(high)), reliable)
+    step_ns, gain_ns = float(after_ns[:, 0].mean()), float(by_variant[0])
+    return Gain(scenario, step_ns, gain_ns, (float(low), float(high)), reliable, after_ns)

@@ -21,7 +21,7 @@ LINKS = str(DDP4 / "links.json")
 
 @pytest.fixture(autouse=True)
 def _remembered(monkeypatch) -> None:
-    remember_samples(monkeypatch, charges=True)
+    remember_samples(monkeypatch)
 
 
 def predicted(capsys, *arguments: str):

@@ -4,14 +4,14 @@ from functools import cache
 from pathlib import Path
 
 from analyzers.errors import NotReplayable
-from analyzers.prediction import WhatIf, whatif
+from analyzers.prediction import Options, WhatIf, whatif
 from tests.support.samples import summary_of
 
 
 @cache
-def answered(run: Path) -> WhatIf | None:
-    """All that a run can have, predicted; None of one that is refused."""
+def answered(run: Path, only: frozenset[str]) -> WhatIf | None:
+    """What some kinds of changes would bring; None of a run that is refused."""
     try:
-        return whatif(summary_of(run))
+        return whatif(summary_of(run), Options(only=sorted(only))) if only else None
     except NotReplayable:
         return None
