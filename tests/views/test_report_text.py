@@ -393,9 +393,9 @@ def test_without_advice_it_is_said_whether_anything_costs():
     assert "No advice: no change that tracer knows of" in report_text(with_summary(sample(), advice=[], sync_cost=COST))
 
 
-def test_steps_and_collectives_are_shown_without_advice():
-    for by, shown in (("rank", True), ("bucket", True), ("layer", True), ("step", False), ("collective", False)):
-        assert ("What to change" in report_text(sample(), by)) == shown
+def test_what_is_asked_for_by_name_is_shown_without_advice():
+    for by in ("rank", "bucket", "layer", "step", "collective", "kernel"):
+        assert ("What to change" in report_text(sample(), by)) == (by == "rank")
 
 
 HOSTILE = "\x1b[2J[bold]x\nA step takes 0 ms"

@@ -51,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "layers, layers with experts or spread attention, kernels and operators, a pipeline's stages, the critical "
         "path by cause, or its largest charges",
     )
-    view.add_argument("--notes", action="store_true", help="every warning and note, with what to do about each")
+    view.add_argument(
+        "--notes", action="store_true", help="below the screen every warning and note, with what to do about each"
+    )
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
     parser.add_argument(
@@ -119,14 +121,13 @@ def _text(options: argparse.Namespace, run_report: Report, width: int | None = N
     """Write what is asked for; by default one screen."""
     from tracer.views.sections import first_screen_text, notices_text, report_text
 
-    if options.notes:
-        return notices_text(run_report, width, color)
     by: By | None = "rank" if options.full else options.by
     if by is not None:
         return report_text(run_report, by, width, color)
     # An address may hold a signature or a password.
     path = str(options.run[0]) if len(options.run) == 1 and isinstance(options.run[0], Path) else "RUN"
-    return first_screen_text(run_report, path, width, color)
+    screen = first_screen_text(run_report, path, width, color)
+    return f"{screen.rstrip()}\n\n{notices_text(run_report, width, color).lstrip()}" if options.notes else screen
 
 
 def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:

@@ -67,7 +67,7 @@ def _data_parallel(evidence: Evidence) -> Iterator[Advice]:
             "data_parallel",
             "use DistributedDataParallel, with one process per GPU, instead of nn.DataParallel",
             evidence.driven_ns,
-            "nn.DataParallel drives all GPUs from one process",
+            "one process drives all GPUs (nn.DataParallel)",
             "parameters and gradients cross the links in every step, and GPUs wait for the one CPU",
         )
 

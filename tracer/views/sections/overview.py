@@ -49,12 +49,12 @@ def report_text(report: Report, by: By = "rank", width: int | None = None, color
 
 
 def notices_text(report: Report, width: int | None = None, color: bool = False) -> str:
-    """Write all warnings and notes."""
+    """Write all warnings and notes, as they stand below a screen."""
     run = report.run
     warnings: Section = [Caution(warning) for warning in folded(run.warnings)]
     notes: Section = [Paragraph(f"note: {note}") for note in folded(run.notes)]
     nothing: Section = [] if run.notices else [Paragraph("No warnings and no notes.")]
-    return rendered([[Paragraph(run_title(run))], warnings, notes, nothing], width, color)
+    return rendered([warnings, notes, nothing], width, color)
 
 
 def report_sections(report: Report, by: By = "rank", width: int | None = None) -> list[Section]:
@@ -62,11 +62,11 @@ def report_sections(report: Report, by: By = "rank", width: int | None = None) -
     parts: list[Section] = [
         [Paragraph(run_title(report.run))],
         [Heading(report.summary.verdict)],
-        *([] if by in ("step", "collective") else [advice_section(report)]),
+        *([advice_section(report)] if by == "rank" else []),
         [Caution(warning) for warning in folded(report.run.warnings)],
         *_VIEWS[by](report, width),
         controls(report.run),
-        *([] if by in ("step", "collective") else [true_cost(report)]),
+        *([true_cost(report)] if by == "rank" else []),
         [Paragraph(f"note: {note}", is_faint=True) for note in folded(report.run.notes)],
     ]
     return [part for part in parts if part]
@@ -113,6 +113,8 @@ def run_title(run: RunFacts) -> str:
     batch = f"batch {run.batch_per_gpu} per device" if run.batch_per_gpu else None
     partial = len(run.ranks) < run.world_size
     ranks = f"{len(run.ranks)} of {run.world_size} ranks" if partial else count(run.world_size, "rank")
+    if run.strategy == "dp":
+        ranks = f"1 process, {count(len(run.devices), 'device')}"
     versions = [f"{name} {run.versions[name]}" for name in ("torch", "nccl") if run.versions.get(name)]
     workload = " ".join(word for word in (run.model, run.strategy) if word)
     devices = ", ".join(dict.fromkeys(run.devices))
