@@ -83,8 +83,7 @@ class Analyses:
     @cached_property
     def typical(self) -> TypicalWindows:
         """Return which windows figures are of, and which steps are odd."""
-        marked = Breakdown.joined([measured.windows for measured in self.run.in_full]) if self.run.is_light else None
-        return typical_windows(self.rows, self.controls.unprofiled, marked)
+        return typical_windows(self.rows, self.controls.unprofiled, self.controls.odd_distance())
 
     @cached_property
     def typical_rows(self) -> Breakdown:

@@ -87,10 +87,11 @@ class TypicalWindows:
     lengths_ns: Mapping[int, int]  # of typical and odd steps, by number
 
 
-def typical_windows(rows: Breakdown, unprofiled: Control | None, marked: Breakdown | None = None) -> TypicalWindows:
+def typical_windows(rows: Breakdown, unprofiled: Control | None, every: int | None = None) -> TypicalWindows:
     """Tell typical steps from odd ones: docs/measuring.md, Typical and odd steps.
 
-    `marked` are windows whose steps' marks are known, those of the full profile, where `rows` are not.
+    `every` is the distance of odd steps that controls tell, where windows do not: a pause before the first window is in
+    none.
     A step is as long as the longest of its windows. The last window of a cycle counts only where it is its only one.
     """
     counted = ~rows.ends_cycle | np.r_[True, rows.ends_cycle][: len(rows)]
@@ -111,22 +112,13 @@ def typical_windows(rows: Breakdown, unprofiled: Control | None, marked: Breakdo
     steps = Steps(
         number[is_typical].tolist(),
         [one.step for one in found.values()],
-        even_distance([*pauses]) or _distance_of_marks(rows if marked is None else marked),
+        even_distance([*pauses]) or every,
         len(pauses),
         None if start is None else start.step,
     )
     kept = np.arange(len(number)) >= starts
     lengths = dict(zip(number[kept].tolist(), span_ns[kept].tolist(), strict=True))
     return TypicalWindows(steps, windows, lengths)
-
-
-def _distance_of_marks(rows: Breakdown) -> int | None:
-    """Return how far apart steps are whose marks on the host are odd: a pause before B(first) is in no window."""
-    number, index = np.unique(rows.step, return_inverse=True)
-    mark_ns = np.zeros(len(number), dtype=np.int64)
-    np.maximum.at(mark_ns, index, rows.mark_ns)
-    odd = odd_steps(mark_ns.astype(np.float64))
-    return even_distance(number[odd].tolist())
 
 
 def ordinal(number: int) -> str:

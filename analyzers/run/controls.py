@@ -14,7 +14,7 @@ from itertools import zip_longest
 import msgspec
 import numpy as np
 
-from analyzers.arrays import Float64, Mask
+from analyzers.arrays import Float64, Int64, Mask
 from analyzers.notices import Code, Notice
 from analyzers.ranks import RankNumber, rank_number
 from analyzers.statistics import NORMAL, Limits, difference, median_interval, odd_steps
@@ -107,6 +107,28 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         apart = NORMAL * float(added.std(ddof=1)) / len(added) ** 0.5 if len(added) > 1 else cost
         return cost, (cost - apart, cost + apart)
 
+    @cached_property
+    def numbered_odd(self) -> list[tuple[Int64, Mask]]:
+        """Return each block's steps by their numbers, else by their places in it, and which of them are odd."""
+        starts = np.cumsum([0, *map(len, self._steps_ns)]).tolist()
+        found = []
+        for place, (block, start) in enumerate(zip(self._steps_ns, starts, strict=False)):
+            known = self.numbers[place] if place < len(self.numbers) else []
+            numbers = known if len(known) == len(block) else range(len(block))
+            found.append((np.asarray(numbers, dtype=np.int64), self._odd[start : start + len(block)]))
+        return found
+
+    @property
+    def odd_distance(self) -> int | None:
+        """Return how far apart odd steps are, where two distances at least say so and no step says otherwise."""
+        blocks = [block for block in self.numbered_odd if block[1].any()]
+        # Numbers go on from block to block, places in blocks do not.
+        odd = [number[odd] for number, odd in blocks]
+        gaps = [np.diff(np.concatenate(odd))] if self.numbers and odd else [np.diff(each) for each in odd]
+        distances = np.concatenate([np.zeros(0, dtype=np.int64), *gaps])
+        distance = int(np.gcd.reduce(distances)) if len(distances) > 1 else 0
+        return distance if distance > 1 and all(_are_apart(*block, distance) for block in blocks) else None
+
     @property
     def odd_longer_ns(self) -> float:
         """Return how much longer odd steps take than the typical one, the median over them; 0 without any."""
@@ -122,6 +144,11 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def interval_ns(self) -> Limits | None:
         """Return what that median lies between, by chance in 95 % of recordings; None for a single step."""
         return median_interval(self._typical_ns)
+
+
+def _are_apart(number: Int64, odd: Mask, distance: int) -> bool:
+    """Whether the odd ones of some steps are all those at a distance from one another."""
+    return np.array_equal(odd, number % distance == number[odd][0] % distance)
 
 
 def control(steps_ns: Mapping[int, list[list[int]]], numbers: Sequence[list[int]] = ()) -> Control:
@@ -188,6 +215,15 @@ class Controls(msgspec.Struct, frozen=True):
         if step_ns is None:
             return set()
         return {rank for rank, host_ns in self.host_step_ns().items() if host_ns * LIGHT_STRETCHES < step_ns}
+
+    def odd_distance(self) -> int | None:
+        """Return how far apart odd steps are, as the first control says that tells: the unprofiled, light, full one.
+
+        Unprofiled blocks without numbers tell not: each may be several stretches of steps.
+        """
+        timed = [self.unprofiled if self.unprofiled is not None and self.unprofiled.numbers else None]
+        told = (timing.odd_distance for timing in (*timed, self.light, self.full) if timing is not None)
+        return next((distance for distance in told if distance is not None), None)
 
     def interval_ns(self, name: str) -> Limits | None:
         """Return what that median lies between; null where that is not known."""

@@ -10,7 +10,7 @@ from analyzers.notices import Code
 from analyzers.prediction import Options, Prediction, WhatIf, usual, whatif
 from analyzers.prediction.answers import scaled_out
 from analyzers.rank.summary import summarize
-from analyzers.run import control
+from analyzers.run import Controls, control
 from analyzers.run.calibration import read_calibration
 from analyzers.scenarios import OF_SETTINGS, own_error
 from analyzers.settings import USUAL_MB, Affine, Hosts, LinkModel
@@ -230,6 +230,23 @@ def test_odd_steps_cost_what_they_add_to_the_mean_of_timed_ones():
     assert 0 < low_ns < gain_ns < high_ns < 20_000_000
     assert timed.odd_cost_ns(2) == (10_000_000, (10_000_000, 10_000_000))
     assert control({0: [[10_000_000] * 8]}).odd_cost_ns(None) is None
+
+
+@pytest.mark.parametrize(
+    ("lengths", "numbers", "distance"),
+    [
+        ([[9, 1, 1, 9], [9, 1, 1, 9]], [], 3),
+        ([[9, 1, 1, 9], [9, 1, 9, 1]], [], None),  # at other distances
+        ([[9, 1, 1, 1], [9, 1, 1, 1]], [], None),  # one in each block, whose places say nothing of one another
+        ([[9, 1, 1, 1], [9, 1, 1, 1], [1, 1, 9, 1]], [[13, 14, 15, 16], [19, 20, 21, 22], [35, 36, 37, 38]], 6),
+        ([[9, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 1]], [[13, 14, 15, 16], [19, 20, 21, 22], [35, 36, 37, 38]], None),
+        ([[9, 1, 1, 1]], [[13, 14, 15, 16]], None),  # alone
+    ],
+)
+def test_how_far_apart_odd_steps_are_is_told_where_no_step_says_otherwise(lengths, numbers, distance):
+    """In the fifth 37 would be odd, were every sixth step so."""
+    light = control({0: [[1_000_000 * ms for ms in block] for block in lengths]}, numbers)
+    assert Controls(light=light).odd_distance() == distance
 
 
 @pytest.mark.slow
