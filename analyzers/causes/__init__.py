@@ -11,7 +11,7 @@ Decisions: docs/dev/decisions/causes.md
 """
 
 from analyzers.causes.calibrated import KEPT, RELEASED
-from analyzers.causes.changes import Facts, Lags, is_memcpy
+from analyzers.causes.changes import Common, Facts, Lags, is_memcpy
 from analyzers.causes.charges import Charge
 from analyzers.causes.device_parts import replayed_parts
 from analyzers.causes.lane import PathLane, RecordedPaths

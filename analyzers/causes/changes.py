@@ -6,9 +6,10 @@ remainders kept or released, hosts at the lower or upper ends of their controls.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from analyzers.causes.likes import Likes, likes
 from analyzers.causes.replay import DROPPED
 from analyzers.rank import Cause, EdgeKind, Phase, PointKind, RankGraph, Stretches
 from analyzers.trace import Category, Kind
+
+# What several changes replayed side by side take of chains' lags; one after the other they take as long.
+MOST_BYTES = 48_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,71 +195,22 @@ def facts_of(graph: RunGraph, stages: Mapping[int, Collection[int]]) -> Facts:
 
 
 @dataclass(frozen=True, eq=False)
-class Lags:
-    """What each of the run's edges takes, ns, a column for each variant."""
+class Common:
+    """What all lags of a run share, whatever scenarios make of them: the course, facts, what is alike on ranks."""
 
     calibrated: Calibrated
     facts: Facts
-    ns: Float64
 
     @property
     def graph(self) -> RunGraph:
         """Return the run's graph."""
         return self.calibrated.course.graph
 
-    def paces(self, *changed: Lags) -> Float64:
-        """Return the step of each of several changes, a row each, in every variant."""
-        paces: Float64 = self.step_lengths(*changed).mean(axis=0)
-        return paces
-
-    def step_lengths(self, *changed: Lags) -> Float64:
-        """Return how long each typical step takes: by step, change and variant."""
-        course = self.calibrated.course
-        columns = np.concatenate([lags.chains for lags in changed], axis=1)
-        lengths: Float64 = course.step_lengths(columns).reshape(len(course.steps), len(changed), -1)
-        return lengths
-
-    @property
-    def chains(self) -> Float64:
-        """Return what each chain of the contracted course takes, a column for each variant."""
-        course = self.calibrated.course
-        return course.contracted.sums(self.ns[course.edges.edge])
-
     @cached_property
     def host_shares(self) -> Float64:
         """Return what is left of dense time on each edge, a column for each variant."""
         shares: Float64 = self.calibrated.host_shares()
         return shares
-
-    @property
-    def kept(self) -> Float64:
-        """Return the share of unknown remainders that each variant keeps."""
-        return np.array([variant.kept for variant in self.calibrated.variants])
-
-    def at(self, edges: Int64 | Mask, ns: Float64 | float) -> Lags:
-        """Return the same with some edges changed."""
-        changed = self.ns.copy()
-        changed[edges] = ns
-        return replace(self, ns=changed)
-
-    def likened(self, likes: Likes, ns: Float64, places: Collection[int], others: Collection[int]) -> Lags:
-        """Return the same with `ns` of some ranks' edges, by edge and variant, as others' take it."""
-        changed = self.ns.copy()
-        column = ns[:, 0]
-        edges, taken = likes.as_others(column, places, others)
-        for variant in range(ns.shape[1]):
-            # Variants that differ in nothing of it are one.
-            if not np.array_equal(column[likes.edge], ns[likes.edge, variant]):
-                column = ns[:, variant]
-                edges, taken = likes.as_others(column, places, others)
-            changed[edges, variant] += taken - column[edges]
-        return replace(self, ns=changed)
-
-    def without(self, edges: Int64 | Mask) -> Lags:
-        """Return the same without some dependencies."""
-        return self.at(edges, DROPPED)
-
-    # What is alike on several ranks.
 
     @cached_property
     def in_course(self) -> Mask:
@@ -301,6 +256,111 @@ class Lags:
     def host_time(self) -> Likes:
         """Return the edges of hosts' own time."""
         return self._likes(np.isin(self.graph.edges.kind, (EdgeKind.STRETCH, EdgeKind.CALL)))
+
+
+@dataclass(frozen=True, eq=False)
+class Lags:
+    """What each of the run's edges takes, ns, a column for each variant."""
+
+    common: Common
+    ns: Float64
+
+    @property
+    def calibrated(self) -> Calibrated:
+        """Return the course at the step that people train."""
+        return self.common.calibrated
+
+    @property
+    def facts(self) -> Facts:
+        """Return what is known of each edge."""
+        return self.common.facts
+
+    @property
+    def graph(self) -> RunGraph:
+        """Return the run's graph."""
+        return self.calibrated.course.graph
+
+    def paces(self, *changed: Lags) -> Float64:
+        """Return the step of each of several changes, a row each, in every variant."""
+        paces: Float64 = self.step_lengths(*changed).mean(axis=0)
+        return paces
+
+    def step_lengths(self, *changed: Lags) -> Float64:
+        """Return how long each typical step takes: by step, change and variant."""
+        return self.lengths_of(changed)
+
+    def lengths_of(self, changed: Iterable[Lags]) -> Float64:
+        """Return the same; so many changes are replayed side by side as take little memory."""
+        course, waiting = self.calibrated.course, iter(changed)
+        at_once = max(MOST_BYTES // max(self.chains.nbytes, 1), 1)
+        lengths: list[Float64] = []
+        while chains := [lags.chains for lags in islice(waiting, at_once)]:
+            some = course.step_lengths(np.concatenate(chains, axis=1))
+            lengths.append(some.reshape(len(course.steps), len(chains), -1))
+        return np.concatenate(lengths, axis=1)
+
+    @property
+    def chains(self) -> Float64:
+        """Return what each chain of the contracted course takes, a column for each variant."""
+        course = self.calibrated.course
+        return course.contracted.sums(self.ns[course.edges.edge])
+
+    @property
+    def kept(self) -> Float64:
+        """Return the share of unknown remainders that each variant keeps."""
+        return np.array([variant.kept for variant in self.calibrated.variants])
+
+    def at(self, edges: Int64 | Mask, ns: Float64 | float) -> Lags:
+        """Return the same with some edges changed."""
+        changed = self.ns.copy()
+        changed[edges] = ns
+        return replace(self, ns=changed)
+
+    def likened(self, likes: Likes, ns: Float64, places: Collection[int], others: Collection[int]) -> Lags:
+        """Return the same with `ns` of some ranks' edges, by edge and variant, as others' take it."""
+        changed = self.ns.copy()
+        column = ns[:, 0]
+        edges, taken = likes.as_others(column, places, others)
+        for variant in range(ns.shape[1]):
+            # Variants that differ in nothing of it are one.
+            if not np.array_equal(column[likes.edge], ns[likes.edge, variant]):
+                column = ns[:, variant]
+                edges, taken = likes.as_others(column, places, others)
+            changed[edges, variant] += taken - column[edges]
+        return replace(self, ns=changed)
+
+    def without(self, edges: Int64 | Mask) -> Lags:
+        """Return the same without some dependencies."""
+        return self.at(edges, DROPPED)
+
+    @property
+    def host_shares(self) -> Float64:
+        """Return what is left of dense time on each edge, a column for each variant."""
+        return self.common.host_shares
+
+    @property
+    def in_course(self) -> Mask:
+        """Whether edges are part of the course."""
+        return self.common.in_course
+
+    @property
+    def kernels(self) -> Likes:
+        """Return the edges of kernels that compute."""
+        return self.common.kernels
+
+    @property
+    def transfers(self) -> tuple[Int64, Int64]:
+        """Return the edges of transfers, and a number that those of one kind, size and group share."""
+        return self.common.transfers
+
+    @property
+    def host_time(self) -> Likes:
+        """Return the edges of hosts' own time."""
+        return self.common.host_time
+
+    def like_ranks(self, place: int) -> list[int]:
+        """Return the places of the other ranks of its stage that run the same kernels in the same order."""
+        return self.common.like_ranks(place)
 
 
 def is_memcpy(lags: Lags) -> Mask:

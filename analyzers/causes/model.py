@@ -7,7 +7,7 @@ from functools import cached_property
 
 from analyzers.arrays import Float64
 from analyzers.causes.calibrated import Calibrated, calibrate
-from analyzers.causes.changes import Facts, Lags, facts_of
+from analyzers.causes.changes import Common, Facts, Lags, facts_of
 from analyzers.causes.charges import Walked, charges_of
 from analyzers.causes.critical_path import Replayed, replay
 from analyzers.causes.joining import RunGraph, join
@@ -61,7 +61,7 @@ class Model:
     @cached_property
     def lags(self) -> Lags:
         """Return what edges take, in every variant."""
-        return Lags(self.calibrated, self.facts, self.calibrated.lags)
+        return Lags(Common(self.calibrated, self.facts), self.calibrated.lags)
 
     @cached_property
     def walked(self) -> Walked:

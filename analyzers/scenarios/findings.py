@@ -57,7 +57,7 @@ class _Taken:
             after = [self.with_(scenario).step_lengths() for scenario in asked]
         elif asked:
             # Side by side they are replayed in one pass.
-            together = self.lags.step_lengths(*(scenario.change(self.lags) for scenario in asked))
+            together = self.lags.lengths_of(scenario.change(self.lags) for scenario in asked)
             after = [*together.swapaxes(0, 1)]
         else:
             after = []

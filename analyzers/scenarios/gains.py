@@ -22,8 +22,6 @@ RELIABLE = 0.75
 OWN_ERROR, OF_SETTINGS = 0.05, 0.025
 # Kinds that are no scenarios of the graph: settings, and steps unlike most, of which nothing is replayed.
 CAPS, FSDP, ODD = "caps", "fsdp", "odd"
-# So many scenarios are replayed at once: more take more memory, and no less time.
-AT_ONCE = 12
 
 
 @dataclass(frozen=True)
@@ -49,14 +47,11 @@ def own_error(kind: str | None) -> float:
 
 def gains_of(subject: Subject, asked: Sequence[Scenario]) -> list[Gain]:
     """Return what each of some scenarios brings, the largest first."""
-    lags, before = subject.lags, subject.model.step_lengths
-    gains = []
-    for first in range(0, len(asked), AT_ONCE):
-        some = asked[first : first + AT_ONCE]
-        after = lags.step_lengths(*(scenario.change(lags) for scenario in some))
-        gains += [
-            gain_between(scenario, before, after[:, place], subject.most_idle_ns) for place, scenario in enumerate(some)
-        ]
+    lags, before, most_idle_ns = subject.lags, subject.model.step_lengths, subject.most_idle_ns
+    if not asked:
+        return []
+    after = lags.lengths_of(scenario.change(lags) for scenario in asked).swapaxes(0, 1)
+    gains = [gain_between(scenario, before, of, most_idle_ns) for scenario, of in zip(asked, after, strict=True)]
     return sorted(gains, key=lambda gain: -gain.gain_ns)
 
 

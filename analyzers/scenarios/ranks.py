@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -125,7 +126,7 @@ def compute_as_others(lags: Lags, place: int) -> Lags:
     own = unknown[graph.edge_rank[unknown] == place]
     less_ns = graph.edges.unknown_ns[own] * (1 - share)
     changed[own] -= less_ns[:, None] * lags.kept
-    return Lags(lags.calibrated, lags.facts, changed)
+    return replace(lags, ns=changed)
 
 
 def host_as_others(lags: Lags, place: int) -> Lags:
@@ -173,7 +174,7 @@ def stage_as_others(lags: Lags, stages: Mapping[int, Collection[int]], stage: in
         others = float(np.median([ns for number, ns in of_stage.items() if number != stage]))
         own = likes.edge[np.isin(likes.rank, list(stages[stage]))]
         changed[own, variant] *= min(others / of_stage[stage], 1.0) if of_stage[stage] else 1.0
-    return Lags(lags.calibrated, lags.facts, changed)
+    return replace(lags, ns=changed)
 
 
 STRAGGLER = Kind(NAME, find)

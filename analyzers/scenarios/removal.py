@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from analyzers.arrays import Float64, Int64, Mask, distinct, rows_by, values_at
-from analyzers.causes import Facts, Lags, Likes
+from analyzers.causes import Common, Facts, Lags, Likes
 from analyzers.intervals import union_of
 from analyzers.rank import EdgeKind, PointKind, Section
 from analyzers.trace import Kind
@@ -138,15 +138,20 @@ def _met(facts: Facts) -> _Met:
     return _Met(member, meeting, start_ns, met_ns[meeting] + shift_ns)
 
 
+def strain(lags: Lags) -> float:
+    """Return how much longer kernels take beside communication, whatever a scenario has made of the lags."""
+    return _strain(lags.common)
+
+
 # Each scenario of a run asks for it.
 @lru_cache(maxsize=1)
-def strain(lags: Lags) -> float:
+def _strain(common: Common) -> float:
     """Return how much longer kernels take beside communication.
 
     By like kernels of two ranks of which one has communication beside it, else by those of one rank, layer and grid.
     1 where these are too few to tell, or where they say what strain never is.
     """
-    facts, likes = lags.facts, lags.kernels
+    facts, likes = common.facts, common.kernels
     beside = _share_beside(facts, running(facts, facts.of_activities("kind") == Kind.COMM))
     dur_ns = _durations(facts).astype(np.float64)
     of_ranks = facts.activity[likes.edge]
