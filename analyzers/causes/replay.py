@@ -43,28 +43,30 @@ class Batch:
     source: Int64
     chain: Int64
 
-    def advance(self, times: Float64, chains: Float64, tracks: Tracks) -> None:
+    def advance(self, at: Replaying) -> None:
         """Set the times of the batch's points."""
-        arrivals = times[self.source]
-        arrivals += chains[self.chain]
+        arrivals = at.times[self.source]
+        arrivals += at.chains[self.chain]
         if len(self.begin) < len(arrivals):
             arrivals = np.maximum.reduceat(arrivals, self.begin, axis=0)
-        np.maximum(arrivals, tracks.earliest, out=arrivals)
-        here, along = times[self.first : self.past], tracks.along[self.first : self.past]
-        here[:] = tracks.floor[self.first : self.past]
+        np.maximum(arrivals, at.earliest, out=arrivals)
+        here, along = at.times[self.first : self.past], at.along[self.first : self.past]
+        here[:] = at.floor[self.first : self.past]
         here[self.waits] = arrivals - along[self.waits]
         np.maximum.accumulate(here, axis=0, out=here)
         here += along
 
 
 @dataclass(frozen=True, eq=False)
-class Tracks:
-    """What each point's track takes up to it, ns, a column for each scenario.
+class Replaying:
+    """Times of points so far, lags of chains, and what each point's track takes up to it, ns, by scenario.
 
     In a batch the tracks stand behind one another, each so much higher that the running maximum begins anew at it:
     `along` has that taken off, `floor` is what a point without a wait begins with, `earliest` less than any time.
     """
 
+    times: Float64
+    chains: Float64
     along: Float64
     floor: Float64
     earliest: float
@@ -133,18 +135,19 @@ class Contracted:
         steps = [*steps]
         times = np.zeros((self.size + len(self.carried), chains.shape[1]))
         times[: self.size] = begun_ns[self.point][:, None]
-        chains, tracks = self._tracks(
-            chains, -(-len(steps) // len(self.batches)), float(np.abs(begun_ns).max(initial=0))
-        )
+        rounds = -(-len(steps) // len(self.batches))
+        return self._replayed(self._begun(times, chains, rounds, float(np.abs(begun_ns).max(initial=0))), steps)
+
+    def _replayed(self, at: Replaying, steps: list[int]) -> Iterator[Float64]:
         for step in steps:
             here = self.carried_in[step]
-            times[self.size + here] = times[self.carried[here]]
+            at.times[self.size + here] = at.times[self.carried[here]]
             for batch in self.batches[step]:
-                batch.advance(times, chains, tracks)
-            yield times
+                batch.advance(at)
+            yield at.times
 
-    def _tracks(self, chains: Float64, rounds: int, begun_ns: float) -> tuple[Float64, Tracks]:
-        """Return the lags of chains, with bounded ones where they are dropped, and the tracks with them."""
+    def _begun(self, times: Float64, chains: Float64, rounds: int, begun_ns: float) -> Replaying:
+        """Return what a replay begins with: chains that are dropped have bounded lags."""
         most, least = chains.max(axis=1, initial=0), chains.min(axis=1, initial=0)
         changed = np.flatnonzero(least <= DROPPED)
         dropped = chains[changed] <= DROPPED
@@ -162,7 +165,7 @@ class Contracted:
         track = np.cumsum(begins_track) - 1
         above = self.part.astype(np.float64) * apart
         along -= (along[begins_track] + above[begins_track, None])[track]
-        return chains, Tracks(along, (above - apart / 2)[:, None], -apart / 4)
+        return Replaying(times, chains, along, (above - apart / 2)[:, None], -apart / 4)
 
 
 @dataclass(frozen=True, eq=False)

@@ -197,9 +197,10 @@ def _share_beside(facts: Facts, others: Beside) -> Float64:
     start_ns, dur_ns = _starts(facts), _durations(facts)
     device = distinct(facts.rank_of_activity, facts.of_activities("device")).index
     share = np.zeros(len(start_ns))
+    on = rows_by(device)
     for number, rows in rows_by(device[others.activity]).items():
         times = union_of(others.start_ns[rows], others.end_ns[rows])
-        own = np.flatnonzero(device == number)
+        own = on[number]
         length = times.length_within(start_ns[own], start_ns[own] + dur_ns[own])
         share[own] = length / np.maximum(dur_ns[own], 1)
     return share

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import Float64, Int64, Mask, values_at
+from analyzers.arrays import UNKNOWN, Float64, Int64, Mask, values_at
 from analyzers.causes import Charge, Lags, Model
 from analyzers.collectives import Exchange
 from analyzers.rank import EdgeKind
@@ -82,11 +83,17 @@ class Subject:
 
     def on_path(self, causes: tuple[Charge, ...], places: tuple[int, ...] | None = None) -> float:
         """Return what share of the critical path some causes have, on the ranks at some places or on all."""
-        charges = self.model.walked.charges
-        chosen = np.isin(charges.cause, causes)
-        if places is not None:
-            chosen &= np.isin(charges.rank, places)
-        return float(charges.ns[chosen].sum() / max(charges.ns.sum(), 1))
+        path = self._path[list(causes)]
+        return float((path if places is None else path[:, list(places)]).sum() / max(self._path.sum(), 1))
+
+    @cached_property
+    def _path(self) -> Float64:
+        """Return how long the critical path is in each cause, by rank's place, ns; what is of no rank comes last."""
+        charges, ranks = self.model.walked.charges, len(self.lags.graph.ranks)
+        place = np.where(charges.rank == UNKNOWN, ranks, charges.rank)
+        cell = charges.cause.astype(np.int64) * (ranks + 1) + place
+        total = np.bincount(cell, charges.ns, len(Charge) * (ranks + 1))
+        return total.astype(np.float64).reshape(len(Charge), ranks + 1)
 
     def nbytes(self, instance: Int64) -> Int64:
         """Return the bytes of collectives, by number, -1 where nothing tells."""

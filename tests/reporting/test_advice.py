@@ -78,8 +78,8 @@ def test_advice_keeps_the_laws_of_gains(path):
         assert 0 < piece.at_most_ns <= summary.bar.step_ns
     typical = [piece.gain_ns for piece in gains if piece.scenario != ODD]
     if typical:
-        # Two that save the same time bring together no more than the sum of both, and no less than each.
-        assert max(typical) * 0.99 <= summary.advice_together_ns <= sum(typical) * 1.2
+        # Two that save the same time bring less than both; two that hold up the same wait bring more.
+        assert max(typical) * 0.99 <= summary.advice_together_ns < summary.bar.step_ns
     assert len({(piece.code, piece.at) for piece in gains}) == len(gains)
 
 

@@ -60,6 +60,7 @@ _READING = (
 )
 # A replay that is further off says little of whose its parts are.
 _FAR_OFF = 0.25
+_CAUSE = "What the step waited for on the critical path."
 _MEAN, _SHARE = "Per step: the mean over the typical steps.", "The share of the path."
 
 
@@ -166,7 +167,7 @@ def _causes(rows: Sequence[ChargeRow], charges: ChargesSummary) -> Table:
 
     rest = [on("others", others, "What of it is on all other ranks.")] if others else []
     fields: Sequence[Field[str]] = (
-        Field("cause", True, cell=_spaced),
+        Field("cause", True, help=_CAUSE, cell=_spaced),
         Field("ms", help=_MEAN, cell=lambda cause: milliseconds(charges.by_cause[cause] / charges.steps)),
         Field("share", help=_SHARE, cell=lambda cause: percent(_share(charges.by_cause[cause], charges))),
         *(on(f"rank {rank}", [rank], "What of it is on this rank.") for rank in shown),
@@ -217,7 +218,7 @@ def _charges(report: Report, rows: Sequence[ChargeRow], charges: ChargesSummary)
         Field("share", help=_SHARE, cell=lambda row: percent(_share(row.ns, charges))),
         Field("rank or group", True, help="Transfers are a group's.", cell=_whose),
         *([device] if several else []),
-        Field("cause", True, cell=lambda row: _spaced(row.cause)),
+        Field("cause", True, help=_CAUSE, cell=lambda row: _spaced(row.cause)),
         Field("phase", True, help="The part of the step that it belongs to.", cell=lambda row: _spaced(row.phase)),
         Field("where", True, help="The operator, module or range around it.", cell=_where),
     )
