@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from analyzers.notices import Notice
 from analyzers.prediction.answers import Prediction, Recommended, chosen
 from analyzers.prediction.options import Options
-from analyzers.scenarios import LEAST_SHARE
+from analyzers.scenarios import LEAST_SHARE, ODD
 from analyzers.units import ms
 
 # Shares of a figure up to which it may be wrong, for each grade.
@@ -86,8 +86,12 @@ class FirstSentence:
         return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
 
     def _would_take(self, found: Prediction) -> str:
-        """Say what a step would take with a change: the gain is off the step as measured, which people see."""
-        after_ns = max(self.measured_ns + found.predicted_step_ns - self.step_ns, 0)
+        """Say what a step would take with a change: the gain is off the step as measured, which people see.
+
+        What no odd steps bring is off the mean of those that were timed, which no replay is in.
+        """
+        replayed = found.kind != ODD
+        after_ns = max(found.predicted_step_ns + (self.measured_ns - self.step_ns if replayed else 0), 0)
         return f"with {found.words} a step would take {ms(after_ns)} instead of {ms(after_ns + found.gain_ns)}"
 
     def grade(
