@@ -333,35 +333,6 @@ class Lags:
         """Return the same without some dependencies."""
         return self.at(edges, DROPPED)
 
-    @property
-    def host_shares(self) -> Float64:
-        """Return what is left of dense time on each edge, a column for each variant."""
-        return self.common.host_shares
-
-    @property
-    def in_course(self) -> Mask:
-        """Whether edges are part of the course."""
-        return self.common.in_course
-
-    @property
-    def kernels(self) -> Likes:
-        """Return the edges of kernels that compute."""
-        return self.common.kernels
-
-    @property
-    def transfers(self) -> tuple[Int64, Int64]:
-        """Return the edges of transfers, and a number that those of one kind, size and group share."""
-        return self.common.transfers
-
-    @property
-    def host_time(self) -> Likes:
-        """Return the edges of hosts' own time."""
-        return self.common.host_time
-
-    def like_ranks(self, place: int) -> list[int]:
-        """Return the places of the other ranks of its stage that run the same kernels in the same order."""
-        return self.common.like_ranks(place)
-
 
 def is_memcpy(lags: Lags) -> Mask:
     """Whether edges are how long a copy takes."""

@@ -59,7 +59,7 @@ def _replayed(model: Model) -> _Ran:
     used[course.edges.target] = True
     activity = np.flatnonzero(used[start] & used[start + 1] & np.isin(graph.points.step[start], course.steps))
     start = start[activity]
-    transfers = np.flatnonzero((graph.edges.kind == EdgeKind.TRANSFER) & model.lags.in_course)
+    transfers = np.flatnonzero((graph.edges.kind == EdgeKind.TRANSFER) & model.lags.common.in_course)
     meeting = np.full(len(graph.points), UNKNOWN)
     meeting[graph.edges.target[transfers]] = graph.edges.source[transfers]
     met = meeting[start + 1]

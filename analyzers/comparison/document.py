@@ -170,6 +170,7 @@ class Comparison(msgspec.Struct, frozen=True):
     groups: list[GroupChange]
     account: StepAccount | None = None  # null where either run has no windows
     promise: Promise | None = None  # null where none of A's advice was followed in B, as far as B's tells
+    odd_gone: PromisedGain | None = None  # what A's odd steps cost the mean step, where B's report names none
 
     @property
     def states(self) -> Counter[State]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from analyzers.comparison.change import Change
 from analyzers.comparison.document import Promise, PromisedGain
 from analyzers.reporting import Advice, Report
+from analyzers.scenarios import ODD
 
 # What two runs must have alike for the one to be the other with its advice followed.
 ALIKE = ("world_size", "model", "strategy", "batch_per_gpu")
-ODD = "odd"
 
 
 def promised(a: Report, b: Report, step: Change | None) -> Promise | None:
@@ -20,30 +20,40 @@ def promised(a: Report, b: Report, step: Change | None) -> Promise | None:
 
     None where there is none, or where the runs are not the same training. `step` is the change of the unprofiled step.
     """
-    if any(getattr(a.run, name) != getattr(b.run, name) for name in ALIKE):
+    if not _are_alike(a, b):
         return None
-    left = {(piece.code, piece.at) for piece in b.summary.advice}
-    asked = [piece for piece in a.summary.advice if piece.gain_ns is not None and not piece.of_degree]
-    gone = [piece for piece in asked if (piece.code, piece.at) not in left and piece.code != ODD]
+    asked = [piece for piece in a.summary.advice if piece.gain_ns is not None and piece.code != ODD]
+    gone = _gone(asked, b)
     if not gone:
         return None
-    together_ns = _together_ns(a, asked, gone)
     came_ns = -step.difference if step is not None and step.difference is not None else None
     limits = step.limits if step is not None else None
     between = [-limits[1], -limits[0]] if limits is not None else None
-    return Promise([_gain(piece) for piece in gone], together_ns, came_ns, between)
+    return Promise([_gain(piece) for piece in gone], _together_ns(a, asked, gone), came_ns, between)
+
+
+def odd_gone(a: Report, b: Report) -> PromisedGain | None:
+    """Return what A's finding on odd steps promised of the mean step, where B names none; None else."""
+    gone = _gone([piece for piece in a.summary.advice if piece.code == ODD], b)
+    return _gain(gone[0]) if gone and _are_alike(a, b) else None
+
+
+def _are_alike(a: Report, b: Report) -> bool:
+    return all(getattr(a.run, name) == getattr(b.run, name) for name in ALIKE)
+
+
+def _gone(asked: list[Advice], b: Report) -> list[Advice]:
+    left = {(piece.code, piece.at) for piece in b.summary.advice}
+    return [piece for piece in asked if (piece.code, piece.at) not in left]
 
 
 def _together_ns(a: Report, asked: list[Advice], gone: list[Advice]) -> int:
     """Return what some advice brings: by the replay of all of it where all is followed, else no more than that."""
-    total_ns = sum(piece.gain_ns or 0 for piece in gone)
-    of_typical = [piece for piece in asked if piece.code != ODD]
-    if len(gone) == 1 and len(of_typical) > 1:
-        return total_ns
+    total_ns = sum(piece.figure_ns for piece in gone)
     together_ns = a.summary.advice_together_ns
-    return (
-        total_ns if together_ns is None else together_ns if len(gone) == len(of_typical) else min(total_ns, together_ns)
-    )
+    if together_ns is None:
+        return total_ns
+    return together_ns if len(gone) == len(asked) else min(total_ns, together_ns)
 
 
 def _gain(piece: Advice) -> PromisedGain:

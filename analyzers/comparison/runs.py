@@ -21,7 +21,7 @@ from analyzers.comparison.document import (
     LayerChange,
     Layouts,
 )
-from analyzers.comparison.promises import promised
+from analyzers.comparison.promises import odd_gone, promised
 from analyzers.comparison.serial import OF_BLOCKS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BUCKET_MEASURES, BucketRow, LayerRow
@@ -85,7 +85,7 @@ def compare(a: Report, b: Report) -> Comparison:
     leader, _ = leading(comparison)
     accounted = account(typical_of(a.windows), typical_of(b.windows), leader, comparison.parts | comparison.idle)
     promise = promised(a, b, comparison.controls.get(UNPROFILED))
-    comparison = replace(comparison, account=accounted, warnings=warnings, promise=promise)
+    comparison = replace(comparison, account=accounted, warnings=warnings, promise=promise, odd_gone=odd_gone(a, b))
     return replace(comparison, verdict=verdict(comparison))
 
 

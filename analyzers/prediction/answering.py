@@ -124,20 +124,25 @@ class _Answering:
     def analyses(self) -> Analyses:
         return Analyses(self.run, None)
 
-    @cached_property
+    @property
     def model(self) -> Model:
         """Return the causal model. Raises NotReplayable where there is none that tells."""
+        return self._subject.model
+
+    @cached_property
+    def _subject(self) -> Subject:
+        """Return the run as scenarios change it. Raises NotReplayable where it has no causal model that tells."""
         if not has_causes(self.run) and self.analyses.why_no_causes is None:
             no_launches = "no launches of kernels are recorded: record the CPU's activity together with the device's"
             raise self._refused(no_launches)
-        model = self.analyses.causes
-        if model is None:
+        subject = self.analyses.subject
+        if subject is None:
             raise self._refused(self.analyses.why_no_causes or "what waited for what is not known")
-        released, kept = model.step_lengths.mean(axis=0)[[RELEASED, KEPT]]
+        released, kept = subject.model.step_lengths.mean(axis=0)[[RELEASED, KEPT]]
         unknown = float((kept - released) / kept)
         if unknown > MOST_UNKNOWN:
             raise self._refused(f"for {percent(unknown)} of the step nothing tells what was waited for")
-        return model
+        return subject
 
     def _refused(self, why: str | NotReplayable) -> NotReplayable:
         return NotReplayable(f"{self.run.name}: {why}")
@@ -173,9 +178,7 @@ class _Answering:
 
     @cached_property
     def _gains(self) -> list[Gain]:
-        self.model  # noqa: B018  a run without one is refused for that
-        subject, options = self.analyses.subject, self.options
-        assert subject is not None
+        subject, options = self._subject, self.options
         known_gains: list[Gain] = []
         asked: list[Scenario] = []
         if options.is_open or options.only:

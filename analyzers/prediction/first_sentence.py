@@ -86,12 +86,11 @@ class FirstSentence:
         return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
 
     def _would_take(self, found: Prediction) -> str:
-        """Say what a step would take with a change: the gain is off the step as measured, which people see.
-
-        What no odd steps bring is off the mean of those that were timed, which no replay is in.
-        """
-        replayed = found.kind != ODD
-        after_ns = max(found.predicted_step_ns + (self.measured_ns - self.step_ns if replayed else 0), 0)
+        """Say what a step would take with a change: the gain is off the step as measured, which people see."""
+        if found.kind == ODD:
+            # Of samples, in which odd steps may be more than they are in training: what is left is not known.
+            return f"with {found.words} the mean step would be shorter"
+        after_ns = max(self.measured_ns + found.predicted_step_ns - self.step_ns, 0)
         return f"with {found.words} a step would take {ms(after_ns)} instead of {ms(after_ns + found.gain_ns)}"
 
     def grade(

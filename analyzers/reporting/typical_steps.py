@@ -139,7 +139,7 @@ def odd_words(steps: Steps) -> Iterator[str]:
         yield f"{many}, and left out of these shares: {longest} is {worst.why}."
     if steps.profile_start is not None:
         start = steps.profile_start
-        yield f"Step {start.step}, in which the profile starts, is {start.why}, and left out, too."
+        yield f"Step {start.step}, in which the profile starts, is {start.why}, and left out."
 
 
 def _starts_profile(span_ns: Int64) -> int:

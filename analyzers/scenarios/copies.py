@@ -26,7 +26,7 @@ def copies_pinned(lags: Lags) -> Lags:
     blocks = (graph.edges.kind == EdgeKind.BLOCK) & (call >= 0) & (copies | behind)[call]
     changed = lags.without(blocks)
     calls = (graph.edges.kind == EdgeKind.CALL) & (call >= 0) & copies[call]
-    changed = changed.at(calls, np.minimum(COPY_CALL_NS * lags.host_shares[calls], lags.ns[calls]))
+    changed = changed.at(calls, np.minimum(COPY_CALL_NS * lags.common.host_shares[calls], lags.ns[calls]))
     runs = is_memcpy(lags) & _named(lags, "Pageable")
     nbytes = values_at(facts.of_activities("nbytes"), facts.activity)
     pinned = nbytes[runs] / _pinned_gbps(lags, nbytes)

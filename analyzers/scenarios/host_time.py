@@ -33,13 +33,13 @@ def without_cause(lags: Lags, cause: Cause) -> Lags:
     rows = np.flatnonzero(covered > 0)
     rest = np.maximum(lags.graph.edges.lag_ns[rows] - covered[rows], 0)
     excess = np.minimum(np.maximum(lags.calibrated.hosts.excess_ns[rows] - covered[rows], 0), rest)
-    return lags.at(rows, (rest - excess)[:, None] * lags.host_shares[rows] + excess[:, None])
+    return lags.at(rows, (rest - excess)[:, None] * lags.common.host_shares[rows] + excess[:, None])
 
 
 def at_share(lags: Lags, share: float) -> Lags:
     """Return the lags with hosts that take a share of their dense time; sleeps and input stay."""
     hosts = np.flatnonzero(lags.calibrated.hosts.dense_ns > 0)
-    less_ns = lags.calibrated.hosts.dense_ns[hosts, None] * lags.host_shares[hosts] * (1 - share)
+    less_ns = lags.calibrated.hosts.dense_ns[hosts, None] * lags.common.host_shares[hosts] * (1 - share)
     return lags.at(hosts, np.maximum(lags.ns[hosts] - less_ns, 0))
 
 
@@ -51,7 +51,7 @@ def _without(scenario: Scenario, cause: Cause, charge: Charge, tell: Callable[[S
 
 def _tell_input(subject: Subject) -> Told:
     fetched = np.rint(subject.lags.facts.covered_ns(Cause.INPUT)).astype(np.int64)
-    by_rank = np.bincount(np.maximum(subject.lags.graph.edge_rank, 0), fetched * subject.lags.in_course)
+    by_rank = np.bincount(np.maximum(subject.lags.graph.edge_rank, 0), fetched * subject.lags.common.in_course)
     longest, steps = int(by_rank.argmax()), len(subject.model.calibrated.course.steps)
     rank = f" on rank {subject.lags.graph.ranks[longest]}" if len(by_rank) > 1 else ""
     loaders = subject.manifest.training.loaders if subject.manifest.training is not None else []
@@ -76,7 +76,7 @@ def _tell_collections(subject: Subject) -> Told:
 def _tell_allocator(subject: Subject) -> Told:
     lags = subject.lags
     spent = lags.facts.stretches
-    spent = spent.take((spent.cause == Cause.ALLOCATOR) & lags.in_course[spent.edge])
+    spent = spent.take((spent.cause == Cause.ALLOCATOR) & lags.common.in_course[spent.edge])
     steps = len(subject.model.calibrated.course.steps) * len(lags.graph.ranks)
     places = np.bincount(spent.place + 1, spent.ns)
     longest = int(places.argmax()) - 1 if len(places) else UNKNOWN

@@ -32,7 +32,7 @@ def moving_ns(subject: Subject) -> tuple[Int64, Float64]:
     Where all are of one size nothing tells latency: all of it is taken to grow.
     """
     lags, exchanged = subject.lags, subject.exchanged
-    rows, _ = lags.transfers
+    rows, _ = lags.common.transfers
     instance = lags.graph.instance[rows]
     nbytes, taken_ns = subject.nbytes(instance).astype(np.float64), lags.ns[rows, 0]
     kind, size = exchanged.matching.instances.kind[instance].astype(np.int64), exchanged.transfers.group_size[instance]
@@ -65,7 +65,7 @@ def hidden(lags: Lags) -> Lags:
 
 
 def _faster(subject: Subject) -> Iterator[Scenario]:
-    rows, _ = subject.lags.transfers
+    rows, _ = subject.lags.common.transfers
     if len(rows):
         change = partial(of_fewer_bytes, rows=rows, part_ns=subject.lags.ns[rows, 0], share=1 / FASTER)
         words = "links of twice the bandwidth"
@@ -73,7 +73,7 @@ def _faster(subject: Subject) -> Iterator[Scenario]:
 
 
 def _hidden(subject: Subject) -> Iterator[Scenario]:
-    if len(subject.lags.transfers[0]):
+    if len(subject.lags.common.transfers[0]):
         yield Scenario("hidden", "all transfers", hidden, "transfers behind compute", of_degree=True)
 
 

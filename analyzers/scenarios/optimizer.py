@@ -20,7 +20,7 @@ def launches_per_step(lags: Lags) -> float:
     """Return how many launches a rank's optimizer makes in a typical step, the mean over ranks."""
     facts = lags.facts
     launched = launched_in(facts, Section.OPTIMIZER)
-    runs = np.flatnonzero((lags.graph.edges.kind == EdgeKind.RUN) & lags.in_course)
+    runs = np.flatnonzero((lags.graph.edges.kind == EdgeKind.RUN) & lags.common.in_course)
     count = int(launched[facts.activity[runs]].sum())
     return count / (len(lags.calibrated.course.steps) * len(lags.graph.ranks))
 

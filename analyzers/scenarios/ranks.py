@@ -28,7 +28,7 @@ def find(subject: Subject) -> Iterator[Scenario]:
     """
     lags, stages = subject.lags, subject.model.stages
     for place, rank in enumerate(lags.graph.ranks):
-        for what, (change, causes) in RANKS.items() if lags.like_ranks(place) else ():
+        for what, (change, causes) in RANKS.items() if lags.common.like_ranks(place) else ():
             if subject.on_path(causes, (place,)) >= LEAST_SHARE:
                 yield _of_rank(rank, place, what, change, _tell(subject, place, what))
     for stage, places in stages.items() if len(stages) > 1 else ():
@@ -47,7 +47,7 @@ def of_rank(subject: Subject, rank: RankNumber) -> list[Scenario]:
     """Return a rank as the others in all, and in each of what it has; none where it has not its like."""
     lags = subject.lags
     place = lags.graph.ranks.index(rank)
-    if not lags.like_ranks(place):
+    if not lags.common.like_ranks(place):
         return []
     parts = {what: change for what, (change, _) in RANKS.items()}
     return [_of_rank(rank, place, what, change) for what, change in {"all": as_others, **parts}.items()]
@@ -80,16 +80,16 @@ def _tell(subject: Subject, place: int, what: str) -> Told:
 
 def _longer(subject: Subject, place: int) -> str:
     """Say how much longer a rank's kernels take than the others'."""
-    likes, lags = subject.lags.kernels, subject.lags
+    likes, lags = subject.lags.common.kernels, subject.lags
     sums = np.bincount(likes.rank, lags.ns[likes.edge, 0], len(lags.graph.ranks))
-    others = float(np.median(sums[lags.like_ranks(place)]))
+    others = float(np.median(sums[lags.common.like_ranks(place)]))
     return f"its kernels take {percent(sums[place] / others - 1)} longer" if sums[place] > others > 0 else ""
 
 
 def _longest_place(subject: Subject, place: int) -> str:
     """Name the operator or range in which a rank's CPU spends most beyond the others."""
     lags, facts = subject.lags, subject.lags.facts
-    hosts_only = lags.calibrated.hosts.is_host & lags.in_course
+    hosts_only = lags.calibrated.hosts.is_host & lags.common.in_course
     stretches = facts.stretches
     rank = lags.graph.edge_rank
     used = hosts_only[stretches.edge]
@@ -97,7 +97,7 @@ def _longest_place(subject: Subject, place: int) -> str:
     width = len(facts.names) + 1
     ranks = len(lags.graph.ranks)
     by_place = np.bincount(of_rank * width + names, stretches.ns[used], ranks * width).reshape(ranks, width)
-    more = by_place[place] - np.median(by_place[lags.like_ranks(place)], axis=0)
+    more = by_place[place] - np.median(by_place[lags.common.like_ranks(place)], axis=0)
     longest = int(more.argmax())
     ns = more[longest] / len(lags.calibrated.course.steps)
     if ns <= 0:
@@ -117,11 +117,11 @@ def compute_as_others(lags: Lags, place: int) -> Lags:
     What no other rank runs goes.
     """
     graph = lags.graph
-    changed = lags.likened(lags.kernels, lags.ns, (place,), lags.like_ranks(place)).ns
-    changed[lags.kernels.of_one_alone(place, lags.like_ranks(place))] = 0
-    unknown = np.flatnonzero((graph.edges.unknown_ns > 0) & lags.in_course)
+    changed = lags.likened(lags.common.kernels, lags.ns, (place,), lags.common.like_ranks(place)).ns
+    changed[lags.common.kernels.of_one_alone(place, lags.common.like_ranks(place))] = 0
+    unknown = np.flatnonzero((graph.edges.unknown_ns > 0) & lags.common.in_course)
     sums = np.bincount(graph.edge_rank[unknown], graph.edges.unknown_ns[unknown], len(graph.ranks))
-    others = float(np.median(sums[lags.like_ranks(place)]))
+    others = float(np.median(sums[lags.common.like_ranks(place)]))
     share = min(others / sums[place], 1.0) if sums[place] else 1.0
     own = unknown[graph.edge_rank[unknown] == place]
     less_ns = graph.edges.unknown_ns[own] * (1 - share)
@@ -131,16 +131,16 @@ def compute_as_others(lags: Lags, place: int) -> Lags:
 
 def host_as_others(lags: Lags, place: int) -> Lags:
     """Return the lags with a rank's host as fast as the others'; what it fetches of input stays."""
-    return lags.likened(lags.host_time, lags.ns - input_ns(lags), (place,), lags.like_ranks(place))
+    return lags.likened(lags.common.host_time, lags.ns - input_ns(lags), (place,), lags.common.like_ranks(place))
 
 
 def input_as_others(lags: Lags, place: int) -> Lags:
     """Return the lags with a rank's input as fast as the others': covered time by others' over own sum."""
     inputs, rank = input_ns(lags), lags.graph.edge_rank
-    used = lags.in_course
+    used = lags.common.in_course
     sums = np.stack([inputs[used & (rank == other)].sum(axis=0) for other in range(len(lags.graph.ranks))])
     # A rank that fetches nothing, as a later stage, says not how long fetching takes.
-    fetching = [other for other in lags.like_ranks(place) if sums[other, 0] > 0]
+    fetching = [other for other in lags.common.like_ranks(place) if sums[other, 0] > 0]
     if not fetching:
         return lags
     others = np.median(sums[fetching], axis=0)
@@ -166,7 +166,7 @@ RANKS: dict[str, tuple[Callable[..., Lags], tuple[Charge, ...]]] = {
 
 def stage_as_others(lags: Lags, stages: Mapping[int, Collection[int]], stage: int) -> Lags:
     """Return the lags with a stage's kernels shorter by one factor, so that their sum is the other stages' median."""
-    changed, likes = lags.ns.copy(), lags.kernels
+    changed, likes = lags.ns.copy(), lags.common.kernels
     ranks = len(lags.graph.ranks)
     for variant in range(lags.ns.shape[1]):
         of_rank = np.bincount(likes.rank, lags.ns[likes.edge, variant], ranks)

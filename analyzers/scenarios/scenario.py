@@ -106,13 +106,13 @@ class Subject:
 
     def per_step(self, edges: Mask, ns: Int64 | None = None) -> float:
         """Count edges of a rank's typical step, or add up times of them: the mean over ranks and steps."""
-        chosen = np.flatnonzero(edges & self.lags.in_course)
+        chosen = np.flatnonzero(edges & self.lags.common.in_course)
         total = len(chosen) if ns is None else float(ns[chosen].sum())
         return total / (len(self.model.calibrated.course.steps) * len(self.lags.graph.ranks))
 
     def busiest(self, edges: Mask, ns: Int64) -> tuple[str | None, float]:
         """Return the operator or range around some edges in which these take longest, and how many it has a step."""
-        chosen = edges & self.lags.in_course
+        chosen = edges & self.lags.common.in_course
         place = self.lags.facts.place
         names = place[chosen]
         if not len(names):

@@ -24,19 +24,19 @@ TOLD = 0.05
 
 def all_alike(lags: Lags) -> Lags:
     """Return the lags with kernels at the mean of ranks and steps, and transfers at the median of their like."""
-    likes = lags.kernels
+    likes = lags.common.kernels
     return _transfers_at_median(lags.at(likes.edge, _at_mean(lags.ns[likes.edge], likes.in_any_step)))
 
 
 def experts_alike(lags: Lags) -> Lags:
     """Return the lags with kernels at the mean of ranks, step by step, and transfers at the median of their like."""
-    likes = lags.kernels
+    likes = lags.common.kernels
     return _transfers_at_median(lags.at(likes.edge, _at_mean(lags.ns[likes.edge], likes.key)))
 
 
 def stages_even(lags: Lags, stages: Mapping[int, Collection[int]]) -> Lags:
     """Return the lags with the sum of each stage's kernels at the mean of all stages'."""
-    changed, likes = lags.ns.copy(), lags.kernels
+    changed, likes = lags.ns.copy(), lags.common.kernels
     for variant in range(lags.ns.shape[1]):
         of_rank = np.bincount(likes.rank, lags.ns[likes.edge, variant], len(lags.graph.ranks))
         of_stage = {number: float(np.mean(of_rank[list(places)])) for number, places in stages.items()}
@@ -54,7 +54,7 @@ def _at_mean(ns: Float64, key: Int64) -> Float64:
 
 
 def _transfers_at_median(lags: Lags) -> Lags:
-    rows, key = lags.transfers
+    rows, key = lags.common.transfers
     changed = lags.ns.copy()
     for variant in range(lags.ns.shape[1]):
         order = np.lexsort((lags.ns[rows, variant], key))
@@ -74,7 +74,7 @@ def _alike(subject: Subject) -> Iterator[Scenario]:
 
 def _tell_uneven(subject: Subject) -> Told:
     """Say in which phase kernels of like work differ most."""
-    lags, likes = subject.lags, subject.lags.kernels
+    lags, likes = subject.lags, subject.lags.common.kernels
     ns = lags.ns[likes.edge]
     apart = np.abs(ns - _at_mean(ns, likes.in_any_step))[:, 0]
     phase = lags.facts.phase[likes.edge]

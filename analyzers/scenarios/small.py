@@ -25,7 +25,7 @@ INTEGERS = ("Int", "int", "int32", "Long", "int64")
 def _members(subject: Subject, chosen: Mask) -> tuple[Int64, Int64]:
     """Return activities (among all ranks') of collectives whose transfers are chosen, and the instance of each."""
     graph = subject.lags.graph
-    rows, _ = subject.lags.transfers
+    rows, _ = subject.lags.common.transfers
     rows = rows[chosen]
     return subject.lags.facts.activity_of_point[graph.edges.target[rows]], graph.instance[rows]
 
@@ -52,7 +52,7 @@ def _coalesced(lags: Lags, rest: Int64, first_call: Int64, last_call: Int64) -> 
 def find_small(subject: Subject) -> Iterator[Scenario]:
     """Yield the scenario where the main thread asks for many small all-reduces behind one another in a step."""
     lags, facts = subject.lags, subject.lags.facts
-    instance = lags.graph.instance[lags.transfers[0]]
+    instance = lags.graph.instance[lags.common.transfers[0]]
     nbytes = subject.nbytes(instance)
     kind = subject.exchanged.matching.instances.kind[instance]
     small = (kind == Collective.ALL_REDUCE) & (nbytes > 0) & (nbytes <= SMALL_BYTES)
@@ -107,7 +107,7 @@ def find_search(subject: Subject) -> Iterator[Scenario]:
     """Yield the scenario where DDP searches for unused parameters; its all-reduce is of integers."""
     if not any(len(part.ranges.of(Section.SEARCH)) for part in subject.lags.graph.parts):
         return
-    instance = subject.lags.graph.instance[subject.lags.transfers[0]]
+    instance = subject.lags.graph.instance[subject.lags.common.transfers[0]]
     integers = np.array([dtype.removeprefix("torch.") in INTEGERS for dtype in subject.dtypes(instance)], dtype=bool)
     activity, _ = _members(subject, integers)
     told = Told(

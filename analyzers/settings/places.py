@@ -118,7 +118,7 @@ class Places:
         """Return what a call that reduces takes each rank's host: by rank and variant."""
         lags = self.lags
         ranks, count = len(lags.graph.ranks), self.reduced.shape[0] * self.reduced.shape[2]
-        own = np.flatnonzero(lags.calibrated.hosts.is_host & lags.in_course & (self.calls_share > 0))
+        own = np.flatnonzero(lags.calibrated.hosts.is_host & lags.common.in_course & (self.calls_share > 0))
         taken = lags.ns[own] * self.calls_share[own, None]
         rank = lags.graph.edge_rank[own]
         sums = np.stack([np.bincount(rank, column, ranks) for column in taken.T], axis=1)
@@ -145,7 +145,7 @@ class Places:
         """Return the host's edge from where each gradient is taken to its next call, UNKNOWN for none."""
         edges = self.lags.graph.edges
         edge_of = np.full(len(self.lags.graph.points), UNKNOWN)
-        rows = np.flatnonzero((edges.kind == EdgeKind.STRETCH) & self.lags.in_course)
+        rows = np.flatnonzero((edges.kind == EdgeKind.STRETCH) & self.lags.common.in_course)
         edge_of[edges.source[rows[::-1]]] = rows[::-1]
         return edge_of[self.taken]
 

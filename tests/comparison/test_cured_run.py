@@ -8,11 +8,14 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from analyzers.comparison.document import Comparison
 from analyzers.comparison.runs import compare
+from analyzers.lazy_fields import replaced
 from analyzers.reporting.document import Report
 from analyzers.run.controls import Control
+from analyzers.scenarios import ODD
 from analyzers.units import percent
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.typical_steps import control_ns
@@ -117,3 +120,14 @@ def test_what_was_promised_stands_beside_what_came():
 def test_nothing_is_promised_between_other_trainings_nor_backwards():
     assert compare(sick(), sick()).promise is None
     assert compare(sick(), reported(SAMPLES / "resnet50-ddp4-bf16")).promise is None
+
+
+def test_odd_steps_that_are_gone_are_named_with_what_they_cost_the_mean_step():
+    """A typical step is as long with odd ones as without: what came of their cure is in the mean alone."""
+    advice = [replace(sick().summary.advice[0], code=ODD, at="odd steps", gain_ns=53_420_000, interval_ns=[1, 2])]
+    with_odd = replaced(sick(), summary=replaced(sick().summary, advice=advice))
+    found = compare(with_odd, cured())
+    assert (found.promise, found.odd_gone.gain_ns) == (None, 53_420_000)
+    shown = " ".join(comparison_text(found).split())
+    assert "A's odd steps cost 53.42 ms of its mean step; B's report names none." in shown
+    assert compare(with_odd, with_odd).odd_gone is None

@@ -76,7 +76,7 @@ def degree_words(report: Report) -> str:
     said = [f"with {piece.words} {ms(piece.figure_ns)}" for piece in found[:MOST_OF_DEGREE]]
     if not said:
         return ""
-    then, more = ("then ", "more") if report.summary.advice_together_ns else ("", "less")
+    then, more = ("then ", "more saved") if report.summary.advice_together_ns else ("", "saved")
     return f"{then}{', or '.join(said)} {more}"
 
 
@@ -86,7 +86,7 @@ def together_words(report: Report) -> str:
     together_ns = report.summary.advice_together_ns
     if len(gains) < 2 or together_ns is None:
         return ""
-    return f"all {len(gains)} together {ms(together_ns)}"
+    return f"{'both' if len(gains) == 2 else f'all {len(gains)}'} together {ms(together_ns)}"
 
 
 def gains_remark(report: Report) -> str:

@@ -99,15 +99,18 @@ def _whole(comparison: Comparison | SweepComparison) -> list[Section]:
 
 def promise_words(comparison: Comparison) -> list[str]:
     """Say what A's advice promised that B no longer needs, and what came."""
-    promise = comparison.promise
+    odd, promise = comparison.odd_gone, comparison.promise
+    of_odd = f"A's odd steps cost {ms(odd.gain_ns)} of its mean step; B's report names none." if odd is not None else ""
     if promise is None:
-        return []
+        return [of_odd] if of_odd else []
     gains = "; ".join(f"{gain.problem} {ms(gain.gain_ns)}" for gain in promise.gains)
     came = "what came is not known: no step was timed without the profiler"
     if promise.came_ns is not None:
-        between = f" ({between_words(promise.came_within_ns)})" if promise.came_within_ns is not None else ""
-        came = f"came {ms(promise.came_ns)}{between}"
-    return [f"A's advice that B no longer needs promised {ms(promise.together_ns)} ({gains}); {came}."]
+        told = promise.came_within_ns
+        between = between_words(told) if told is not None else "too few blocks of steps to tell it from chance"
+        came = f"came {ms(promise.came_ns)} ({between})"
+    said = [of_odd] if of_odd else []
+    return [*said, f"A's advice that B no longer needs promised {ms(promise.together_ns)} ({gains}); {came}."]
 
 
 def between_words(limits: Sequence[float]) -> str:
