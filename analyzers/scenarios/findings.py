@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analyzers.arrays import Float64
 from analyzers.causes import Lags
 from analyzers.ranks import RankNumber
-from analyzers.scenarios.gains import Gain, bounded, gain_between
+from analyzers.scenarios.gains import Gain, bounded, gain_between, gains_on
 from analyzers.scenarios.scenario import LEAST_SHARE, Scenario, Subject
 
 # A rank is late, and a finding large, from a twentieth of the step on; uneven work is told from a tenth on.
@@ -53,15 +53,10 @@ class _Taken:
     def gains(self, asked: Sequence[Scenario], lengths: Float64) -> list[Gain]:
         """Return what further scenarios would bring, each by itself, where steps take `lengths` without them."""
         most_idle_ns = self.subject.most_idle_ns
-        if self.replayed_by is not None:
-            after = [self.with_(scenario).step_lengths() for scenario in asked]
-        elif asked:
-            # Side by side they are replayed in one pass.
-            together = self.lags.lengths_of(scenario.change(self.lags) for scenario in asked)
-            after = [*together.swapaxes(0, 1)]
-        else:
-            after = []
-        return [gain_between(*each, most_idle_ns) for each in zip(asked, [lengths] * len(asked), after, strict=True)]
+        if self.replayed_by is None:
+            return gains_on(self.lags, lengths, asked, most_idle_ns)
+        after = [self.with_(scenario).step_lengths() for scenario in asked]
+        return [gain_between(scenario, lengths, of, most_idle_ns) for scenario, of in zip(asked, after, strict=True)]
 
 
 def find_findings(

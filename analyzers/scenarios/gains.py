@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from analyzers.arrays import Float64
-from analyzers.causes import KEPT
+from analyzers.causes import KEPT, Lags
 from analyzers.scenarios.scenario import Scenario, Subject
 from analyzers.statistics import Limits
 
@@ -47,11 +47,15 @@ def own_error(kind: str | None) -> float:
 
 def gains_of(subject: Subject, asked: Sequence[Scenario]) -> list[Gain]:
     """Return what each of some scenarios brings, the largest first."""
-    lags, before, most_idle_ns = subject.lags, subject.model.step_lengths, subject.most_idle_ns
+    return gains_on(subject.lags, subject.model.step_lengths, asked, subject.most_idle_ns)
+
+
+def gains_on(lags: Lags, before_ns: Float64, asked: Sequence[Scenario], most_idle_ns: float) -> list[Gain]:
+    """Return what each of some scenarios brings by itself on top of lags with which steps take `before_ns`."""
     if not asked:
         return []
     after = lags.lengths_of(scenario.change(lags) for scenario in asked).swapaxes(0, 1)
-    gains = [gain_between(scenario, before, of, most_idle_ns) for scenario, of in zip(asked, after, strict=True)]
+    gains = [gain_between(scenario, before_ns, of, most_idle_ns) for scenario, of in zip(asked, after, strict=True)]
     return sorted(gains, key=lambda gain: -gain.gain_ns)
 
 
