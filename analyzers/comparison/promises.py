@@ -13,6 +13,8 @@ from analyzers.scenarios import ODD
 
 # What two runs must have alike for the one to be the other with its advice followed.
 ALIKE = ("world_size", "model", "strategy", "batch_per_gpu")
+# How far bytes of gradients may be off a whole multiple of the other run's: no_sync and bf16 divide them.
+MOST_OFF = 0.03
 
 
 def promised(a: Report, b: Report, step: Change | None) -> Promise | None:
@@ -29,7 +31,9 @@ def promised(a: Report, b: Report, step: Change | None) -> Promise | None:
     came_ns = -step.difference if step is not None and step.difference is not None else None
     limits = step.limits if step is not None else None
     between = [-limits[1], -limits[0]] if limits is not None else None
-    return Promise([_gain(piece) for piece in gone], _together_ns(a, asked, gone), came_ns, between)
+    # What odd steps cost is of the mean step.
+    odd_ns = sum(piece.figure_ns for piece in a.summary.advice if piece.code == ODD and piece.gain_ns is not None)
+    return Promise([_gain(piece) for piece in gone], _together_ns(a, odd_ns, asked, gone), came_ns, between)
 
 
 def odd_gone(a: Report, b: Report) -> PromisedGain | None:
@@ -39,7 +43,14 @@ def odd_gone(a: Report, b: Report) -> PromisedGain | None:
 
 
 def _are_alike(a: Report, b: Report) -> bool:
-    return all(getattr(a.run, name) == getattr(b.run, name) for name in ALIKE)
+    named = all(getattr(a.run, name) == getattr(b.run, name) for name in ALIKE)
+    return named and _are_multiples(a.traffic.get("gradients"), b.traffic.get("gradients"))
+
+
+def _are_multiples(a: float | None, b: float | None) -> bool:
+    """Whether one number of bytes is so many times the other; of one that is not known nothing speaks against it."""
+    times = max(a, b) / min(a, b) if a and b else 1.0
+    return abs(times - round(times)) <= MOST_OFF * times
 
 
 def _gone(asked: list[Advice], b: Report) -> list[Advice]:
@@ -47,12 +58,13 @@ def _gone(asked: list[Advice], b: Report) -> list[Advice]:
     return [piece for piece in asked if (piece.code, piece.at) not in left]
 
 
-def _together_ns(a: Report, asked: list[Advice], gone: list[Advice]) -> int:
+def _together_ns(a: Report, odd_ns: int, asked: list[Advice], gone: list[Advice]) -> int:
     """Return what some advice brings: by the replay of all of it where all is followed, else no more than that."""
     total_ns = sum(piece.figure_ns for piece in gone)
     together_ns = a.summary.advice_together_ns
     if together_ns is None:
         return total_ns
+    together_ns -= odd_ns
     return together_ns if len(gone) == len(asked) else min(total_ns, together_ns)
 
 

@@ -16,6 +16,7 @@ from analyzers.prediction.answers import (
     SCHEMA,
     Baseline,
     Prediction,
+    Recommended,
     WhatIf,
     scaled_out,
 )
@@ -24,8 +25,8 @@ from analyzers.prediction.first_sentence import FirstSentence
 from analyzers.prediction.options import Options
 from analyzers.rank import RunSummary, has_causes
 from analyzers.ranks import RankNumber
-from analyzers.reporting import Analyses
-from analyzers.run import UNPROFILED, Calibration, Manifest, world_size
+from analyzers.reporting import Analyses, bar_of, run_facts, trusted
+from analyzers.run import Calibration, Manifest, world_size
 from analyzers.scenarios import (
     CAPS,
     FSDP,
@@ -40,6 +41,7 @@ from analyzers.scenarios import (
     of_rank,
 )
 from analyzers.settings import FSDP2, USUAL_MB, Assumption, DdpSettings, FsdpSettings, LinkModel, Setting, Sharding
+from analyzers.statistics import Limits
 from analyzers.units import percent
 
 # Where remainders that nothing explains make the step longer by more than this share of it, nothing is predicted.
@@ -95,12 +97,9 @@ class _Answering:
         error = self._step_ns / measured_ns - 1
         baseline = Baseline(found.bucket_mb, self.gpus, found.buckets, measured_ns, round(self._step_ns), source, error)
         uncertainty_ns = round(max(abs(error), spread, KNOWN_TO) * self._step_ns)
-        first = FirstSentence(
-            self.options, self.gpus, measured_ns, self._step_ns, uncertainty_ns, found.predictions, others
-        )
+        first = FirstSentence(self.options, self.gpus, uncertainty_ns, found.predictions, others)
         recommended, headline = first.recommended()
-        is_unprofiled = self.analyses.controls.step_ns(UNPROFILED) is not None
-        grade, why = first.grade(recommended, self._doubts, is_unprofiled=is_unprofiled)
+        trust, why = self._trust(recommended, *first.named(recommended))
         return WhatIf(
             schema=SCHEMA,
             run=self.run.name,
@@ -108,7 +107,7 @@ class _Answering:
             scenarios=[*others, *found.predictions],
             recommended=recommended,
             headline=headline,
-            grade=grade,
+            grade=trust,
             grade_why=why,
             uncertainty_ns=uncertainty_ns,
             as_recorded=self.links is None and self.options.hosts is None and not self.options.changed.words,
@@ -117,6 +116,15 @@ class _Answering:
             warnings=list(map(str, self.run.warnings)),
             scale_out=scaled_out(found.predictions, uncertainty_ns),
         )
+
+    def _trust(
+        self, recommended: Recommended | None, gain_ns: int | None, within_ns: Limits | None
+    ) -> tuple[str, str | None]:
+        """Return how far what is said can be trusted, as the report grades it, and why no further."""
+        if recommended is not None and not recommended.reliable:
+            return "low", "what is recommended is not to be trusted"
+        facts, bar = run_facts(self.analyses), bar_of(self.analyses)
+        return trusted(self.analyses, facts, bar, gain_ns, within_ns)
 
     # What predictions are made from.
 
@@ -163,7 +171,7 @@ class _Answering:
 
     @cached_property
     def _doubts(self) -> list[Notice]:
-        """Return what speaks against all predictions of the run."""
+        """Return what speaks against predicting another number of GPUs, or other links."""
         answers_to_hosts = self.model.calibrated.answers
         doubts = run_doubts(self.run, self.run.manifest or Manifest(), answers_to_hosts=answers_to_hosts)
         return [*doubts, *replay_doubts(self._step_ns / self._measured[0] - 1)]
@@ -207,11 +215,9 @@ class _Answering:
         return found
 
     def _predicted(self, gain: Gain) -> Prediction:
-        scenario = gain.scenario
-        doubts = list(self._doubts)
+        scenario, doubts = gain.scenario, []
         if not gain.reliable:
-            text = "most of it is time that no dependency explains"
-            doubts.insert(0, Notice(Code.NOTHING_EXPLAINS_IT, text))
+            doubts.append(Notice(Code.NOTHING_EXPLAINS_IT, "most of it is time that no dependency explains"))
         if scenario.kind == "hook":
             doubts.append(Notice(Code.CASTS_NOT_COUNTED, "what the casts of gradients take is not counted"))
         low_ns, high_ns = gain.interval_ns
@@ -221,6 +227,7 @@ class _Answering:
             value=scenario.value,
             words=scenario.words,
             predicted_step_ns=round(gain.step_ns),
+            step_ns=self._less(gain),
             gain_ns=round(gain.gain_ns),
             interval_ns=(round(low_ns), round(high_ns)),
             reliable=not doubts,
@@ -228,6 +235,13 @@ class _Answering:
             of_degree=scenario.of_degree,
             is_finding=gain in self._findings,
         )
+
+    def _less(self, gain: Gain) -> int:
+        """Return the step as measured less a gain: of odd steps the mean one, of microbatches as many."""
+        before_ns = gain.step_ns + gain.gain_ns
+        if gain.scenario.kind != ODD:
+            before_ns *= self._measured[0] / self._step_ns
+        return max(round(before_ns) - round(gain.gain_ns), 0)
 
     def _accumulations(self) -> list[Prediction]:
         if not self.options.accumulations:
@@ -385,11 +399,13 @@ class _Answering:
     ) -> Prediction:
         scenario = Scenario(fields["kind"], fields["at"], lambda lags: lags, fields["words"])
         gain = gain_between(scenario, before, after)
-        doubts = [*self._doubts, *doubts]
+        if fields["kind"] == "links" or fields["gpus"] != self.gpus:
+            doubts = [*self._doubts, *doubts]
         step_ns = max(gain.step_ns, 1.0)
         low_ns, high_ns = gain.interval_ns
         return Prediction(
             predicted_step_ns=round(step_ns),
+            step_ns=self._less(gain),
             gain_ns=round(gain.gain_ns),
             interval_ns=(round(low_ns), round(high_ns)),
             reliable=not doubts,

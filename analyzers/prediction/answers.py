@@ -10,7 +10,7 @@ import msgspec
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice, Notices
 from analyzers.prediction.evidence import MeasuredFrom
-from analyzers.scenarios import OF_SETTINGS, own_error
+from analyzers.scenarios import CAPS, printed_interval
 from analyzers.statistics import LEAST_SHARE
 
 if TYPE_CHECKING:
@@ -35,8 +35,9 @@ class Baseline(msgspec.Struct, frozen=True):
 class Predicted(msgspec.Struct, frozen=True):
     """One prediction: what is changed (`kind`, `at`, `value`, and `words` behind "with"), and what that brings.
 
-    `gain_ns` is what it takes off the step as replayed, and `interval_ns` what that lies between, without the replay's
-    own error. Of settings there are the cap, GPUs, what links give (`link_gbps` is the bus bandwidth that reductions
+    `gain_ns` is what it takes off the step as replayed, which leaves `predicted_step_ns`, and `interval_ns` what that
+    lies between, without the replay's own error; `step_ns` is the step as measured less the gain, which people see.
+    Of settings there are the cap, GPUs, what links give (`link_gbps` is the bus bandwidth that reductions
     get, `latency_us` the time of the smallest), buckets in bytes, and the step of one GPU that synchronizes nothing
     over the predicted one.
     """
@@ -46,6 +47,7 @@ class Predicted(msgspec.Struct, frozen=True):
     value: float | int | str | None
     words: str
     predicted_step_ns: int
+    step_ns: int
     gain_ns: int
     interval_ns: tuple[int, int]
     reliable: bool
@@ -65,16 +67,13 @@ class Predicted(msgspec.Struct, frozen=True):
 
     @property
     def before_ns(self) -> int:
-        """Return the step without the change, as replayed."""
-        return self.predicted_step_ns + self.gain_ns
+        """Return the step without the change, as measured; of odd steps the mean one."""
+        return self.step_ns + self.gain_ns
 
     @property
     def within_ns(self) -> tuple[int, int]:
         """Return what the gain lies between with the replay's own error, which is what is printed."""
-        error = OF_SETTINGS if self.is_setting else own_error(self.kind)
-        apart_ns = round(error * self.predicted_step_ns)
-        low_ns, high_ns = self.interval_ns
-        return low_ns - apart_ns, high_ns + apart_ns
+        return printed_interval(CAPS if self.is_setting else self.kind, self.interval_ns, self.step_ns)
 
     @property
     def steps_within_ns(self) -> tuple[int, int]:
@@ -111,6 +110,7 @@ class AtGpus(msgspec.Struct, frozen=True):
     gpus: int
     bucket_mb: float | None
     predicted_step_ns: int
+    step_ns: int
     predicted_exposed_comm_ns: int
     efficiency: float | None
     reliable: bool
@@ -193,6 +193,7 @@ def _at(settings: Sequence[Prediction], gpus: int, noise_ns: int) -> AtGpus:
         gpus=gpus,
         bucket_mb=best.bucket_mb,
         predicted_step_ns=best.predicted_step_ns,
+        step_ns=best.step_ns,
         predicted_exposed_comm_ns=exposed_ns,
         efficiency=best.efficiency,
         reliable=best.reliable,

@@ -30,14 +30,13 @@ class MeasuredFrom(StrEnum):
 
 def measured_step(analyses: Analyses) -> tuple[int, MeasuredFrom, float]:
     """Return the step as measured, where it is from, and to what share of it it is known."""
-    controls = analyses.controls
-    unprofiled = controls.step_ns(UNPROFILED)
-    if unprofiled is None:
-        low, median_ns, high = (float(ns) for ns in np.percentile(analyses.typical_rows.span_ns, [25, 50, 75]))
+    step_ns, controls = round(analyses.step_ns), analyses.controls
+    if controls.step_ns(UNPROFILED) is None:
+        low, high = (float(ns) for ns in np.percentile(analyses.typical_rows.span_ns, [25, 75]))
         source = MeasuredFrom.LIGHT if analyses.run.is_light else MeasuredFrom.FULL
-        return round(median_ns), source, (high - low) / median_ns
-    low, high = controls.interval_ns(UNPROFILED) or (unprofiled, unprofiled)
-    return unprofiled, MeasuredFrom.UNPROFILED, (high - low) / 2 / unprofiled
+        return step_ns, source, (high - low) / step_ns
+    low, high = controls.interval_ns(UNPROFILED) or (step_ns, step_ns)
+    return step_ns, MeasuredFrom.UNPROFILED, (high - low) / 2 / step_ns
 
 
 def replay_doubts(error: float) -> list[Notice]:

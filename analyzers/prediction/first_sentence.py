@@ -1,34 +1,26 @@
-"""`FirstSentence`: what is recommended, what is said of it, and its grade."""
+"""`FirstSentence`: what is recommended, and what is said of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from analyzers.notices import Notice
 from analyzers.prediction.answers import Prediction, Recommended, chosen
 from analyzers.prediction.options import Options
 from analyzers.scenarios import LEAST_SHARE, ODD
+from analyzers.statistics import Limits
 from analyzers.units import ms
-
-# Shares of a figure up to which it may be wrong, for each grade.
-LOW, FAIR = 0.25, 0.05
-# A replay is off by more than this.
-FAR_OFF = 0.25
 
 
 @dataclass(frozen=True)
 class FirstSentence:
     """What is asked of a run, and predicted of it: settings, and all others, the largest gain first.
 
-    `measured_ns` is the run's own step, on so many `gpus`, and `step_ns` the same as replayed; what differs by less
-    than `noise_ns` is not told apart.
+    The run had so many `gpus`; what differs by less than `noise_ns` is not told apart.
     """
 
     options: Options
     gpus: int
-    measured_ns: int
-    step_ns: float
     noise_ns: int
     settings: Sequence[Prediction]
     others: Sequence[Prediction]
@@ -87,35 +79,14 @@ class FirstSentence:
 
     def _would_take(self, found: Prediction) -> str:
         """Say what a step would take with a change: the gain is off the step as measured, which people see."""
-        if found.kind == ODD:
-            # Of samples, in which odd steps may be more than they are in training: what is left is not known.
-            return f"with {found.words} the mean step would be shorter"
-        after_ns = max(self.measured_ns + found.predicted_step_ns - self.step_ns, 0)
-        return f"with {found.words} a step would take {ms(after_ns)} instead of {ms(after_ns + found.gain_ns)}"
+        which = "the mean step" if found.kind == ODD else "a step"
+        return f"with {found.words} {which} would take {ms(found.step_ns)} instead of {ms(found.before_ns)}"
 
-    def grade(
-        self, recommended: Recommended | None, doubts: Sequence[Notice], *, is_unprofiled: bool
-    ) -> tuple[str, str | None]:
-        """Return how far what is said can be trusted, with doubts about the run, and why no further."""
-        if doubts:
-            return "low", str(doubts[0])
-        if recommended is not None and not recommended.reliable:
-            return "low", "what is recommended is not to be trusted"
-        low = {
-            "the replay of the run's own step is off by more than a quarter": abs(self.step_ns / self.measured_ns - 1)
-            > FAR_OFF
-        }
-        fair = {"no step was timed without the profiler": not is_unprofiled}
-        if recommended is not None and recommended.gain_ns > (self.noise_ns if recommended.is_setting else 0):
-            low_ns, high_ns = recommended.within_ns
-            wrong = (high_ns - low_ns) / 2 / recommended.gain_ns
-            low["the gain may be wrong by a quarter"] = wrong > LOW
-            fair["the gain may be wrong by a twentieth"] = wrong > FAIR
-        for grade, reasons in (("low", low), ("fair", fair)):
-            for why, holds in reasons.items():
-                if holds:
-                    return grade, why
-        return "high", None
+    def named(self, recommended: Recommended | None) -> tuple[int | None, Limits | None]:
+        """Return the gain that is said, and what it lies between; None where none is told apart from noise."""
+        if recommended is None or recommended.gain_ns <= (self.noise_ns if recommended.is_setting else 0):
+            return None, None
+        return recommended.gain_ns, recommended.within_ns
 
 
 def _sentence(words: str) -> str:

@@ -10,7 +10,8 @@ Decisions: docs/dev/decisions/reporting.md
 """
 
 from analyzers.reporting.analyses import Analyses
-from analyzers.reporting.build import report
+from analyzers.reporting.bar import bar_of
+from analyzers.reporting.build import report, run_facts
 from analyzers.reporting.device_lanes import (
     CollectiveLane,
     KernelLane,
@@ -72,4 +73,5 @@ from analyzers.reporting.per_step import (
 )
 from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
+from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import odd_words, typical_windows

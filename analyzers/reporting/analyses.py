@@ -245,7 +245,8 @@ class Analyses:
     @cached_property
     def mean_step_ns(self) -> float:
         """Return the mean step, odd ones counted in: of unprofiled samples where there are any."""
-        return self.controls.mean_ns(UNPROFILED) or float(np.mean([*self.typical.lengths_ns.values()] or [0]))
+        every = self.typical.steps.every
+        return self.controls.mean_ns(UNPROFILED, every) or float(np.mean([*self.typical.lengths_ns.values()] or [0]))
 
     @cached_property
     def subject(self) -> Subject | None:

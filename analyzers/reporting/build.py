@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -41,7 +41,7 @@ def report(source: Run | RunSummary, links: Calibration | None = None) -> Report
     run = summary_of(source, causes=True) if isinstance(source, Run) else source
     analyses = Analyses(run, links)
     exchanged = analyses.exchanged
-    facts = run_facts(run, exchanged, list(notices_of(analyses)))
+    facts = run_facts(analyses)
     return Report(
         schema=REPORT_SCHEMA,
         run=facts,
@@ -103,19 +103,19 @@ def _windows(analyses: Analyses) -> list[Window]:
     )
 
 
-def run_facts(run: RunSummary, exchanged: Exchange, more_warnings: Sequence[Notice]) -> RunFacts:
+def run_facts(analyses: Analyses) -> RunFacts:
     """Return the facts of a run, with all its warnings and notes."""
-    manifest = run.manifest or Manifest()
+    run, exchanged, manifest = analyses.run, analyses.exchanged, analyses.manifest
     header = run.ranks[0].header
     window = "light" if run.is_light else "full"
-    controls = control_figures(manifest.controls, window)
+    controls = control_figures(manifest.controls, window, analyses.typical.steps.every)
     notices = [
         *_distortion_warning(controls),
         *run.warnings,
         *_silence_warning(run),
         *device_notices(manifest.device_states),
         *host_notices(manifest.host_states),
-        *more_warnings,
+        *notices_of(analyses),
         *manifest.controls.why_null(),
         *manifest.why_null(),
     ]
@@ -171,8 +171,8 @@ def _cuda_version(number: int | None) -> str | None:
     return f"{number // 1000}.{number % 1000 // 10}" if number else None
 
 
-def control_figures(controls: Controls, window: str) -> ControlFigures:
-    """Return the medians of the controls, against the windows that times come from."""
+def control_figures(controls: Controls, window: str, every: int | None) -> ControlFigures:
+    """Return the medians of the controls, against the windows that times come from; odd steps come `every` so many."""
     intervals = {
         "unprofiled_step_ns": controls.interval_ns("unprofiled"),
         "nosync_step_ns": controls.interval_ns("nosync"),
@@ -182,7 +182,9 @@ def control_figures(controls: Controls, window: str) -> ControlFigures:
     }
     return ControlFigures(
         unprofiled_step_ns=controls.step_ns("unprofiled"),
-        unprofiled_mean_ns=controls.mean_ns("unprofiled"),
+        unprofiled_mean_ns=controls.mean_ns("unprofiled", every),
+        unprofiled_timed=controls.unprofiled.timed_steps if controls.unprofiled is not None else 0,
+        unprofiled_odd=controls.unprofiled.odd_steps if controls.unprofiled is not None else 0,
         nosync_step_ns=controls.step_ns("nosync"),
         profiled_step_ns=controls.step_ns(window),
         distortion=controls.distortion(window),

@@ -115,7 +115,7 @@ class Summary(LazyStruct, frozen=True):
     charges: ChargesSummary | None = None  # null where what had to come before what is not known
     bar: Bar | None = None  # what the step that people train is made of; null in documents of tracer.report/2
     of_degree: list[Advice] = msgspec.field(default_factory=list)  # what would come on top of all advice
-    advice_together_ns: int | None = None  # what all advice with a gain would bring together, but odd steps
+    advice_together_ns: int | None = None  # what all advice with a gain would bring together
 
     __repr__ = brief
 
@@ -173,6 +173,8 @@ class ControlFigures(msgspec.Struct, frozen=True):
 
     unprofiled_step_ns: int | None = None
     unprofiled_mean_ns: int | None = None
+    unprofiled_timed: int = 0
+    unprofiled_odd: int = 0
     nosync_step_ns: int | None = None
     profiled_step_ns: int | None = None
     distortion: float | None = None
@@ -204,7 +206,8 @@ class ControlFigures(msgspec.Struct, frozen=True):
         typical_ns, mean_ns = self.unprofiled_step_ns, self.unprofiled_mean_ns
         if typical_ns is None or mean_ns is None or mean_ns - typical_ns < typical_ns / TENTH:
             return ""
-        return f"{ms(mean_ns)} on average"
+        is_odd = "is odd" if self.unprofiled_odd == 1 else "are odd"
+        return f"{ms(mean_ns)} on average ({self.unprofiled_odd} of {self.unprofiled_timed} timed steps {is_odd})"
 
     @property
     def is_stretched(self) -> bool:

@@ -17,6 +17,8 @@ from analyzers.scenarios import ODD, TENTH, Gain
 class Found:
     """Advice with a gain, the largest first; of degree what comes on top; and what all findings bring together.
 
+    With one on odd steps that is per mean step.
+
     `suspected` is a rank that the others wait for step after step, whose gain is not told apart from nothing.
     """
 
@@ -34,7 +36,7 @@ def found_advice(analyses: Analyses) -> Found:
         listed.append(_advice(odd, analyses.mean_step_ns))
     listed.sort(key=lambda piece: -piece.figure_ns)
     degrees = [] if findings is None else [_advice(gain, step_ns) for gain in findings.of_degree]
-    together_ns = 0.0 if findings is None else findings.together_ns
+    together_ns = (0.0 if findings is None else findings.together_ns) + (0.0 if odd is None else odd.gain_ns)
     suspected = next((_advice(gain, step_ns) for gain in analyses.gains if _is_suspected(analyses, gain)), None)
     return Found(listed, degrees, round(together_ns), suspected)
 

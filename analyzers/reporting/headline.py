@@ -144,8 +144,7 @@ def _is_unexplained(drawn: DrawnFrom, largest: Problem) -> bool:
         return False
     step_ns = drawn.bar.step_ns or 1
     degree = max((piece.figure_ns for piece in drawn.found.of_degree), default=0)
-    odd = sum(piece.share for piece in drawn.found.listed if is_odd(piece))
-    return (drawn.found.together_ns + degree) / step_ns + odd < HALF * share
+    return (drawn.found.together_ns + degree) / step_ns < HALF * share
 
 
 def _of_advice(drawn: DrawnFrom, piece: Advice) -> Problem:

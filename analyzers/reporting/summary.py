@@ -14,7 +14,7 @@ from analyzers.causes import ChargesSummary, charges_summary
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
 from analyzers.layers import bucket_summaries, layer_summaries
 from analyzers.lazy_fields import lazy
-from analyzers.notices import Code, Weight
+from analyzers.notices import Code
 from analyzers.rank import Breakdown, device_label
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.bar import bar_of
@@ -24,9 +24,9 @@ from analyzers.reporting.found import found_advice
 from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, mark_length, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
 from analyzers.reporting.remedies import advice_at_most
-from analyzers.reporting.trust import Judged, grade
+from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import Steps, odd_words
-from analyzers.statistics import is_told_apart, ratio, spreads, spreads_by
+from analyzers.statistics import Limits, is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
 from analyzers.units import ms, percent
 
@@ -77,7 +77,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         ),
         steps=analyses.typical.steps,
         verdict=verdict(facts, rows, shares, exchanged.transfer_is_bound, analyses.typical.steps),
-        headline=headline(drawn, grade(_judged(analyses, drawn))),
+        headline=headline(drawn, trusted(analyses, facts, bar, *_named(drawn))),
         transfer_is_bound=exchanged.transfer_is_bound,
         communication=bandwidths,
         copies=lazy(lambda: copy_rows(exchanged)),
@@ -95,20 +95,14 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         charges=lazy(lambda: _charges(analyses)),
         bar=bar,
         of_degree=found.of_degree,
-        advice_together_ns=found.together_ns if analyses.findings is not None else None,
+        advice_together_ns=found.together_ns if analyses.findings is not None or found.listed else None,
     )
 
 
-def _judged(analyses: Analyses, drawn: DrawnFrom) -> Judged:
-    weights = {warning.code.facts.weight for warning in drawn.run.warnings}
-    return Judged(
-        drawn.run,
-        drawn.bar,
-        advice_of_sentence(drawn),
-        analyses.causes.calibrated.replay_error if analyses.causes is not None else None,
-        Weight.DAMAGE in weights or bool(analyses.typical_rows.doubted.any()),
-        bool(analyses.rows.unmarked.any()),
-    )
+def _named(drawn: DrawnFrom) -> tuple[int | None, Limits | None]:
+    """Return the gain that the sentence names, and what it lies between; None where it names none."""
+    advice = advice_of_sentence(drawn)
+    return (None, None) if advice is None else (advice.gain_ns, advice.within_ns)
 
 
 def _charges(analyses: Analyses) -> ChargesSummary | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from analyzers.notices import Weight
+from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.bar import Bar
 from analyzers.reporting.document import RunFacts
-from analyzers.reporting.remedies import Advice
 from analyzers.run import UNPROFILED, NumberedBy
-from analyzers.statistics import FEWEST_BLOCKS
+from analyzers.statistics import FEWEST_BLOCKS, Limits
 from analyzers.units import between_ms, percent
 
 # A figure that may be wrong by more than a quarter is not to be trusted, by more than a twentieth only fairly.
@@ -21,14 +22,15 @@ MUCH = 0.1
 
 @dataclass(frozen=True)
 class Judged:
-    """What is judged: the run's facts, the bar, the first piece of advice where it has a gain, and the replay's error.
+    """What is judged: the run's facts, the bar, the sentence's gain and what that lies between, and the replay's error.
 
     `is_damaged`: rows that figures rest on are damaged; `is_unmarked`: no step is marked in the traces.
     """
 
     run: RunFacts
     bar: Bar
-    first: Advice | None
+    gain_ns: int | None
+    within_ns: Limits | None
     replay_error: float | None
     is_damaged: bool
     is_unmarked: bool
@@ -51,11 +53,10 @@ class Judged:
 
     @property
     def gain_error(self) -> float:
-        """Return half of the interval of the first gain with the replay's own error, over it."""
-        within = self.first.within_ns if self.first is not None else None
-        if self.first is None or within is None or not self.first.gain_ns:
+        """Return half of the interval of that gain with the replay's own error, over it."""
+        if self.within_ns is None or not self.gain_ns:
             return 0.0
-        return (within[1] - within[0]) / 2 / self.first.gain_ns
+        return (self.within_ns[1] - self.within_ns[0]) / 2 / self.gain_ns
 
     @property
     def unprofiled_is_known(self) -> bool:
@@ -73,8 +74,7 @@ class Doubt:
 
 
 def _gain_words(judged: Judged) -> str:
-    low_ns, high_ns = (judged.first.within_ns if judged.first is not None else None) or (0, 0)
-    return f"the first gain lies {between_ms((low_ns, high_ns))}: follow it, and compare"
+    return f"the first gain lies {between_ms(judged.within_ns or (0, 0))}: follow it, and compare"
 
 
 def _missing_words(judged: Judged) -> str:
@@ -138,8 +138,29 @@ _DOUBTS = (
 )
 
 
-def grade(judged: Judged) -> tuple[str, str | None]:
-    """Return high, fair or low, and why it is no higher; docs/measuring.md, Trust."""
+def trusted(
+    analyses: Analyses, run: RunFacts, bar: Bar, gain_ns: int | None, within_ns: Limits | None
+) -> tuple[str, str | None]:
+    """Return how far a sentence can be trusted, and why no further: docs/measuring.md, Trust.
+
+    `gain_ns` is what it names, and `within_ns` what that lies between; None where it names none.
+    """
+    weights = {warning.code.facts.weight for warning in run.warnings}
+    return _grade(
+        Judged(
+            run,
+            bar,
+            gain_ns,
+            within_ns,
+            analyses.causes.calibrated.replay_error if analyses.causes is not None else None,
+            Weight.DAMAGE in weights or bool(analyses.typical_rows.doubted.any()),
+            bool(analyses.rows.unmarked.any()),
+        )
+    )
+
+
+def _grade(judged: Judged) -> tuple[str, str | None]:
+    """Return high, fair or low, and why it is no higher."""
     for level in ("low", "fair"):
         reasons = [doubt.words(judged) for doubt in _DOUBTS if doubt.grade == level and doubt.applies(judged)]
         if reasons:

@@ -202,7 +202,8 @@ def odd_gain(typical: TypicalWindows, controls: Controls) -> Gain | None:
     """
     unprofiled = controls.unprofiled
     timed = unprofiled if unprofiled is not None and unprofiled.median_ns else _profiled(typical)
-    cost, mean_ns = timed.odd_cost_ns(typical.steps.every), timed.mean_ns or 0
+    every = typical.steps.every
+    cost, mean_ns = timed.odd_cost_ns(every), timed.mean_ns(every) or 0
     if cost is None:
         return _outside(controls)
     gain_ns, limits = cost
@@ -217,15 +218,15 @@ def _profiled(typical: TypicalWindows) -> Control:
 
 def _scenario(steps: Steps, timed: Control) -> Scenario:
     longer = ms(timed.odd_longer_ns)
-    which = f"{timed.odd_steps} of {count(timed.timed_steps, 'timed step')} take"
+    which, take = f"{timed.odd_steps} of {count(timed.timed_steps, 'timed step')}", "take"
     if steps.every is not None and steps.every > 1:
-        which = f"every {ordinal(steps.every)} step takes"
+        which, take = f"every {ordinal(steps.every)} step", "takes"
     elif timed.odd_steps == 1:
-        which = f"1 of {timed.timed_steps} timed steps takes"
+        take = "takes"
     worst = max(steps.odd, key=lambda step: step.span_ns, default=None)
     because = f"step {worst.step} is {worst.why}" if worst is not None else ""
-    words = f"no odd steps ({timed.odd_steps} of {timed.timed_steps} timed ones)"
-    told = Told(f"{which} {longer} longer than the typical one", _REMEDY, because)
+    words = f"no odd steps ({which})"
+    told = Told(f"{which} {take} {longer} longer than the typical one", _REMEDY, because)
     return Scenario(ODD, "odd steps", lambda lags: lags, words, told=told)
 
 

@@ -29,6 +29,8 @@ HIGH_DISTORTION = 1.05
 FEWEST_OF_HOST = 3
 # A light window by CUPTI alone stretches launch-bound steps by at most so much (ResNet-18 under DDP on 2 x H200).
 LIGHT_STRETCHES = 1.15
+# Odd steps that are further apart have no distance that anybody would plan by. A run.json may number steps as it likes.
+FARTHEST_APART = 10_000
 # What no sample, in ns, can be: half a year. A run.json may say anything.
 LONGEST_NS = 2**54
 
@@ -87,10 +89,19 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         typical = np.concatenate([np.zeros(0), *self._typical_ns])
         return round(float(np.median(typical))) if len(typical) else None
 
-    @property
-    def mean_ns(self) -> int | None:
-        """Return the mean of all steps, odd ones as well; None only where there is none."""
-        steps = np.concatenate([np.zeros(0), *self._steps_ns])
+    def mean_ns(self, every: int | None) -> int | None:
+        """Return the mean step, ns; None only where there is none.
+
+        It is that of all steps, odd ones as well, but where their distance, `every`, is told: blocks that are timed may
+        hold more or fewer of them than training does.
+        """
+        steps, cost, typical_ns = (
+            np.concatenate([np.zeros(0), *self._steps_ns]),
+            self.odd_cost_ns(every),
+            self.median_ns,
+        )
+        if every is not None and cost is not None and typical_ns is not None:
+            return typical_ns + round(cost[0])
         return round(float(np.mean(steps))) if len(steps) else None
 
     def odd_cost_ns(self, every: int | None) -> tuple[float, Limits] | None:
@@ -98,12 +109,14 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
         `every` is their distance, if one is told; else it is no more than the mean step is longer than the typical one.
         """
-        steps, typical_ns, mean_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns, self.mean_ns
-        if not self.odd_steps or typical_ns is None or mean_ns is None:
+        steps, typical_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns
+        if not self.odd_steps or typical_ns is None:
             return None
         added = np.where(self._odd, steps - typical_ns, 0.0)
         added = added[self._odd] / every if every else added
-        cost = float(added.mean()) if every else min(float(added.mean()), max(mean_ns - typical_ns, 0))
+        cost = float(added.mean())
+        if not every:
+            cost = min(cost, max(float(steps.mean()) - typical_ns, 0.0))
         apart = NORMAL * float(added.std(ddof=1)) / len(added) ** 0.5 if len(added) > 1 else cost
         return cost, (cost - apart, cost + apart)
 
@@ -117,17 +130,6 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             numbers = known if len(known) == len(block) else range(len(block))
             found.append((np.asarray(numbers, dtype=np.int64), self._odd[start : start + len(block)]))
         return found
-
-    @property
-    def odd_distance(self) -> int | None:
-        """Return how far apart odd steps are, where two distances at least say so and no step says otherwise."""
-        blocks = [block for block in self.numbered_odd if block[1].any()]
-        # Numbers go on from block to block, places in blocks do not.
-        odd = [number[odd] for number, odd in blocks]
-        gaps = [np.diff(np.concatenate(odd))] if self.numbers and odd else [np.diff(each) for each in odd]
-        distances = np.concatenate([np.zeros(0, dtype=np.int64), *gaps])
-        distance = int(np.gcd.reduce(distances)) if len(distances) > 1 else 0
-        return distance if distance > 1 and all(_are_apart(*block, distance) for block in blocks) else None
 
     @property
     def odd_longer_ns(self) -> float:
@@ -144,6 +146,26 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def interval_ns(self) -> Limits | None:
         """Return what that median lies between, by chance in 95 % of recordings; None for a single step."""
         return median_interval(self._typical_ns)
+
+
+def _odd_distance(blocks: Sequence[tuple[Int64, Mask]], *, goes_on: bool) -> int | None:
+    """Return how far apart odd steps are, where two distances at least say so and no step says otherwise.
+
+    Where numbers do not go on from block to block, distances are within blocks.
+
+    steps timed   1 2 3 4 5 6   - - - - - -   13 14 15 16 17 18      odd: 4, 16
+    distance      12, or 6 just as well: step 10 was not timed       not told
+    """
+    odd = [number[odd] for number, odd in blocks if odd.any()]
+    gaps = [np.diff(np.sort(np.concatenate(odd)))] if goes_on and odd else [np.diff(each) for each in odd]
+    distances = np.concatenate([np.zeros(0, dtype=np.int64), *gaps])
+    longest = int(np.gcd.reduce(distances)) if len(distances) > 1 else 0
+    divisors = [apart for apart in range(2, min(longest, FARTHEST_APART) + 1) if longest % apart == 0]
+    if goes_on and odd:
+        # Together: a block without an odd step can say otherwise.
+        blocks = [(np.concatenate([number for number, _ in blocks]), np.concatenate([each for _, each in blocks]))]
+    fitting = [apart for apart in divisors if all(_are_apart(*block, apart) for block in blocks if block[1].any())]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _are_apart(number: Int64, odd: Mask, distance: int) -> bool:
@@ -186,10 +208,10 @@ class Controls(msgspec.Struct, frozen=True):
         timing: Control | None = getattr(self, name)
         return timing.median_ns if timing else None
 
-    def mean_ns(self, name: str) -> int | None:
+    def mean_ns(self, name: str, every: int | None) -> int | None:
         """Return the mean step in one control, odd steps counted in, null where none was timed."""
         timing: Control | None = getattr(self, name)
-        return timing.mean_ns if timing else None
+        return timing.mean_ns(every) if timing else None
 
     def host_samples_ns(self) -> dict[RankNumber, list[int]]:
         """Return what single steps took each rank's host, of the ranks where it was timed."""
@@ -217,12 +239,16 @@ class Controls(msgspec.Struct, frozen=True):
         return {rank for rank, host_ns in self.host_step_ns().items() if host_ns * LIGHT_STRETCHES < step_ns}
 
     def odd_distance(self) -> int | None:
-        """Return how far apart odd steps are, as the first control says that tells: the unprofiled, light, full one.
-
-        Unprofiled blocks without numbers tell not: each may be several stretches of steps.
-        """
-        timed = [self.unprofiled if self.unprofiled is not None and self.unprofiled.numbers else None]
-        told = (timing.odd_distance for timing in (*timed, self.light, self.full) if timing is not None)
+        """Return how far apart odd steps are: as all controls say together, else as one of them does."""
+        timed = [timing for timing in (self.unprofiled, self.light, self.full) if timing is not None]
+        numbered = [timing.numbered_odd for timing in timed if timing.numbers]
+        # Unprofiled blocks without numbers tell not: each may be several stretches of steps.
+        bare = [timing.numbered_odd for timing in (self.light, self.full) if timing is not None and not timing.numbers]
+        together = [block for blocks in numbered for block in blocks]
+        told = [
+            *(_odd_distance(blocks, goes_on=True) for blocks in (together, *numbered)),
+            *(_odd_distance(blocks, goes_on=False) for blocks in bare),
+        ]
         return next((distance for distance in told if distance is not None), None)
 
     def interval_ns(self, name: str) -> Limits | None:

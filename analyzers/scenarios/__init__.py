@@ -17,7 +17,7 @@ from analyzers.scenarios.accumulation import ACCUMULATION
 from analyzers.scenarios.buffers import BUFFERS, without_buffers
 from analyzers.scenarios.copies import COPIES
 from analyzers.scenarios.findings import TENTH, TWENTIETH, Findings, find_findings
-from analyzers.scenarios.gains import CAPS, FSDP, ODD, OF_SETTINGS, Gain, gain_between, gains_of, own_error
+from analyzers.scenarios.gains import CAPS, FSDP, ODD, OF_SETTINGS, Gain, gain_between, gains_of, printed_interval
 from analyzers.scenarios.host_time import ALLOCATOR, COLLECTIONS, GRAPH, HOST, INPUT, host_at
 from analyzers.scenarios.links import HIDDEN, HOOK, LINKS
 from analyzers.scenarios.optimizer import OPTIMIZER

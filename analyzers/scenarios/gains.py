@@ -45,6 +45,17 @@ def own_error(kind: str | None) -> float:
     return {ODD: 0.0, CAPS: OF_SETTINGS, FSDP: OF_SETTINGS}.get(kind or "", OWN_ERROR)
 
 
+def printed_interval(kind: str | None, interval_ns: tuple[int, int], after_ns: float) -> tuple[int, int]:
+    """Return what a gain is printed to lie between: its interval with the replay's own error on either side.
+
+    `after_ns` is the step with the change. What brings something in every replay is not said to cost.
+    """
+    low_ns, high_ns = interval_ns
+    apart_ns = round(own_error(kind) * after_ns)
+    least_ns = low_ns - apart_ns
+    return max(least_ns, 0) if low_ns > 0 else least_ns, high_ns + apart_ns
+
+
 def gains_of(subject: Subject, asked: Sequence[Scenario]) -> list[Gain]:
     """Return what each of some scenarios brings, the largest first."""
     return gains_on(subject.lags, subject.model.step_lengths, asked, subject.most_idle_ns)

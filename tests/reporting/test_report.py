@@ -228,8 +228,8 @@ def test_odd_steps_that_make_the_mean_longer_are_told_beside_the_typical_step():
     found = report(drawn(controls=Controls(unprofiled=bursts)))
     assert (found.run.controls.unprofiled_step_ns, found.run.controls.unprofiled_mean_ns) == (40_000_000, 58_750_000)
     assert "A step takes 40.00 ms, 58.75 ms on average" in found.summary.verdict
-    assert "40.00 ms per step, 58.75 ms on average, " in step_sentence(found)
-    assert "58.75 ms on average; " in top(found).remark
+    assert "40.00 ms per step, 58.75 ms on average (9 of 24 timed steps are odd), " in step_sentence(found)
+    assert "58.75 ms on average (9 of 24 timed steps are odd); " in top(found).remark
 
 
 @pytest.mark.parametrize("last", [40_000_000, 70_000_000])

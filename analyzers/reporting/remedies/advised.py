@@ -12,7 +12,7 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.layers import LayerRow, ShardedCollective, TensorWindow
 from analyzers.lazy_fields import LazyStruct
-from analyzers.scenarios import own_error
+from analyzers.scenarios import printed_interval
 from analyzers.units import duration, percent, rounded_percent
 
 
@@ -56,8 +56,7 @@ class Advice(msgspec.Struct, frozen=True):
         if self.interval_ns is None or self.gain_ns is None:
             return None
         after_ns = self.gain_ns / self.share - self.gain_ns if self.share else 0.0
-        apart_ns = round(own_error(self.scenario) * after_ns)
-        return max(self.interval_ns[0] - apart_ns, 0), self.interval_ns[1] + apart_ns
+        return printed_interval(self.scenario, self.interval_ns, after_ns)
 
 
 def advised(code: str, text: str, at_most_ns: float, problem: str, detail: str = "", at: str | None = None) -> Advice:

@@ -128,7 +128,7 @@ def by_gpus(prediction: WhatIf) -> list[tuple[int, list[Prediction]]]:
 def caps_chart(prediction: WhatIf) -> Chart:
     """Draw steps over caps, a series for each number of GPUs."""
     places, baseline = cap_places(prediction), prediction.baseline
-    low_ns, high_ns = (baseline.predicted_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
+    low_ns, high_ns = (baseline.measured_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
     ends = [float(end) for scenario in prediction.of_settings for end in scenario.steps_within_ns]
     up, ticks = _times([*ends, low_ns, high_ns, baseline.measured_step_ns], FRAME.bottom, FRAME.top)
     across = axis(min(places.values()), max(places.values()), FRAME.left + MARGIN, FRAME.right - MARGIN)
@@ -204,8 +204,8 @@ def _predicted(
 ) -> ChartMark:
     """Return a prediction as a mark at a place on one axis, its step along the other."""
     low_ns, high_ns = scenario.steps_within_ns
-    step = along(scenario.predicted_step_ns)
-    words = f"{what}: {ms(scenario.predicted_step_ns)}, between {ms(low_ns)} and {ms(high_ns)}"
+    step = along(scenario.step_ns)
+    words = f"{what}: {ms(scenario.step_ns)}, between {ms(low_ns)} and {ms(high_ns)}"
     if scenario.predicted_exposed_comm_ns is not None:
         words += f", {ms(scenario.predicted_exposed_comm_ns)} of communication exposed"
     words += f"; ? {scenario.why}" if scenario.why else ""

@@ -117,7 +117,7 @@ def _measured_look(theme: Theme) -> dict[str, Any]:
 
 def _draw_steps(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:
     at, baseline = cap_places(prediction), prediction.baseline
-    low, high = ((baseline.predicted_step_ns + sign * prediction.uncertainty_ns) / NS_PER_MS for sign in (-1, 1))
+    low, high = ((baseline.measured_step_ns + sign * prediction.uncertainty_ns) / NS_PER_MS for sign in (-1, 1))
     axis.axhspan(low, high, color=theme.faint, alpha=BAND_ALPHA, linewidth=0)
     for number, scenarios in by_gpus(prediction):
         sized = [scenario for scenario in scenarios if scenario.bucket_mb is not None]
@@ -167,7 +167,7 @@ def _draw_point(axis: Axes, x: float, y: float, reliable: bool, look: Mapping[st
 
 
 def _step_ms(scenario: Prediction) -> float:
-    return scenario.predicted_step_ns / NS_PER_MS
+    return scenario.step_ns / NS_PER_MS
 
 
 def _draw_efficiency(axis: Axes, prediction: WhatIf, looks: Mapping[int, Mapping[str, Any]], theme: Theme) -> None:

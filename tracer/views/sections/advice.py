@@ -82,11 +82,12 @@ def degree_words(report: Report) -> str:
 
 def together_words(report: Report) -> str:
     """Say what all advice with a gain brings together, where there are several pieces."""
-    gains = [piece for piece in report.summary.advice if piece.gain_ns is not None and piece.scenario != ODD]
+    gains = [piece for piece in report.summary.advice if piece.gain_ns is not None]
     together_ns = report.summary.advice_together_ns
     if len(gains) < 2 or together_ns is None:
         return ""
-    return f"{'both' if len(gains) == 2 else f'all {len(gains)}'} together {ms(together_ns)}"
+    whole = " of the mean step" if any(piece.scenario == ODD for piece in gains) else ""
+    return f"{'both' if len(gains) == 2 else f'all {len(gains)}'} together {ms(together_ns)}{whole}"
 
 
 def gains_remark(report: Report) -> str:

@@ -23,8 +23,8 @@ from tracer.views import (
 
 # What changes the step by less than this share has no line of its own, where there are more than a few.
 LEAST_SHOWN, FEW = 0.001, 5
-_STEP = "What a step would take: the recorded steps, replayed with what is changed."
-_GAIN = "What that takes off the step, predicted by the same replay."
+_STEP = "What a step would take: the step as measured less the gain."
+_GAIN = "What that takes off the step: the recorded steps, replayed without and with what is changed."
 _WITHIN = "What the gain lies between, the replay's own error included."
 _EXPOSED = "Reductions of gradients with no kernel beside them that computes."
 _EFFICIENCY = "A step of one GPU that synchronizes nothing, over the predicted step."
@@ -202,7 +202,7 @@ def signed(share: float) -> str:
 _WORDS: Field[Prediction] = Field("with", True, cell=row_words)
 _GPUS: Sequence[Field[Prediction]] = (Field("GPUs", cell=lambda scenario: f"{scenario.gpus:,}"),)
 _PREDICTED: Sequence[Field[Prediction]] = (
-    field("predicted_step_ns", "step", _STEP),
+    field("step_ns", "step", _STEP),
     field("gain_ns", "gain", _GAIN),
     Field("between", help=_WITHIN, cell=within),
 )
@@ -232,7 +232,7 @@ _SCALE: Sequence[Field[AtGpus]] = (
     Field("", True, cell=lambda row: mark(row.reliable)),
     Field("GPUs", cell=lambda row: f"{row.gpus:,}"),
     Field("best cap", help="The bucket cap with the shortest step.", cell=lambda row: cap(row.bucket_mb)),
-    field("predicted_step_ns", "step", _STEP),
+    field("step_ns", "step", _STEP),
     field("predicted_exposed_comm_ns", "exposed\ncomm", _EXPOSED),
     field("efficiency", "efficiency", _EFFICIENCY),
     Field("communication", True, help="Whether communication is hidden behind compute.", cell=_state),
