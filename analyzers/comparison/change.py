@@ -34,6 +34,13 @@ METHOD = (
 )
 
 
+METHOD_OF_LAUNCHES = (
+    "permutation test over launches (rank sums; a launch's value is the median over its steps), corrected for all "
+    "figures of a table by the least p of each permutation (Westfall and Young 1993); the step without the profiler "
+    "stands alone"
+)
+
+
 class Method(msgspec.Struct, frozen=True):
     """How differences are judged: the test in words, its level for each table, and the least share that is marked."""
 
@@ -108,6 +115,12 @@ def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
     return Samples(float(np.median([*steps.values()])) if steps else None, steps)
 
 
+def over_launches(launches: Sequence[Samples]) -> Samples:
+    """Return a figure of several launches: each is one sample, its median; what a launch does not know is left out."""
+    medians = {number: launch.median for number, launch in enumerate(launches) if launch.median is not None}
+    return Samples(float(np.median([*medians.values()])) if medians else None, medians)
+
+
 Pair = tuple[Samples, Samples]
 
 
@@ -121,10 +134,11 @@ class _Tested:
     correlation: Float64 | None = None
 
 
-def changes(pairs: Mapping[Key, Pair], assumed: float = OF_STEPS) -> dict[Key, Change]:
+def changes(pairs: Mapping[Key, Pair], assumed: float | None = OF_STEPS) -> dict[Key, Change]:
     """Judge the figures in one table, corrected for all; figures that neither run has are left out.
 
-    `assumed` is the correlation of neighbours, steps or blocks, that is withstood however few there are.
+    `assumed` is the correlation of neighbours, steps or blocks, that is withstood however few there are; None: they
+    are launches, which know nothing of one another.
     """
     present = {key: pair for key, pair in pairs.items() if any(samples.median is not None for samples in pair)}
     testable = [
@@ -135,10 +149,10 @@ def changes(pairs: Mapping[Key, Pair], assumed: float = OF_STEPS) -> dict[Key, C
     return {key: _change(pair, tested, column_of.get(id(pair))) for key, pair in present.items()}
 
 
-def _tested(a: Float64, b: Float64, assumed: float) -> _Tested:
+def _tested(a: Float64, b: Float64, assumed: float | None) -> _Tested:
     """Test steps as they are, and where that finds anything, freed of what they carry over: both have to find it."""
     found = significance(a, b)
-    if not (found.adjusted_p <= LEVEL).any():
+    if assumed is None or not (found.adjusted_p <= LEVEL).any():
         return _Tested(found, found.p, found.adjusted_p)
     carried = correlation(a, b, assumed)
     also = significance(freed(a, carried), freed(b, carried))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -145,21 +145,20 @@ def _is_number(hint: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class RunFigures:
-    """Looks up figures of a run, of its baseline, and whether they changed."""
+    """Looks up figures of a run, of its baseline, and whether they changed; of several launches their median."""
 
-    report: Report
-    baseline: Report | None = None
+    launches: Sequence[Report]
+    baselines: Sequence[Report] = ()
     comparison: Comparison | None = None
 
     def __call__(self, figure: Figure) -> float | None:
         """Return a figure; None where it is null."""
         if figure.of == "change":
             return self._changed(figure.name)
-        report = self.report if figure.of == "run" or self.baseline is None else self.baseline
-        if figure.rows is None or figure.over is None:
-            return FIGURES[figure.name].of(report)
-        field = _numeric(LISTS[figure.rows])[figure.name]
-        return _over(figure.over, [getattr(row, field) for row in getattr(report, figure.rows)])
+        reports = self.launches if figure.of == "run" or not self.baselines else self.baselines
+        if len(reports) == 1:
+            return _figure(reports[0], figure)
+        return _over("median", [_figure(report, figure) for report in reports])
 
     @cached_property
     def _changes(self) -> Mapping[str, Change]:
@@ -171,6 +170,13 @@ class RunFigures:
     def _changed(self, name: str) -> bool | None:
         change = self._changes.get(_JUDGED.get(name, name))
         return None if change is None else change.changed
+
+
+def _figure(report: Report, figure: Figure) -> float | None:
+    if figure.rows is None or figure.over is None:
+        return FIGURES[figure.name].of(report)
+    field = _numeric(LISTS[figure.rows])[figure.name]
+    return _over(figure.over, [getattr(row, field) for row in getattr(report, figure.rows)])
 
 
 def _over(how: str, values: list[float | None]) -> float | None:

@@ -148,12 +148,15 @@ class Comparison(msgspec.Struct, frozen=True):
 
     Figures have the report's names and units; `idle` is idle time by cause, under the names of the CSV's columns, and
     `totals` are those of all buckets of a step on one rank. Buckets are compared one by one only where both runs have
-    the same layout. What neither run has is left out. `verdict` is what one would say to a colleague.
+    the same layout. What neither run has is left out. `verdict` is what one would say to a colleague. Of several
+    launches on either side each is one step of these tables, its median; settings are the first one's.
     """
 
     schema: str
     a: str
     b: str
+    a_launches: int
+    b_launches: int
     verdict: str
     test: Method
     different: list[Difference]
@@ -171,6 +174,11 @@ class Comparison(msgspec.Struct, frozen=True):
     account: StepAccount | None = None  # null where either run has no windows
     promise: Promise | None = None  # null where none of A's advice was followed in B, as far as B's tells
     odd_gone: PromisedGain | None = None  # what A's odd steps cost the mean step, where B's report names none
+
+    @property
+    def are_launches(self) -> bool:
+        """Whether launches are the sample, and not the steps of one run each."""
+        return self.a_launches > 1 or self.b_launches > 1
 
     @property
     def states(self) -> Counter[State]:

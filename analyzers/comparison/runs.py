@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
 
 from analyzers.collectives import CollectiveRow
-from analyzers.comparison.change import NOTHING, Change, Method, Pair, Samples, changes, enough, pooled, with_intervals
+from analyzers.comparison.change import (
+    METHOD_OF_LAUNCHES,
+    NOTHING,
+    Change,
+    Method,
+    Pair,
+    Samples,
+    changes,
+    enough,
+    over_launches,
+    pooled,
+    with_intervals,
+)
 from analyzers.comparison.document import (
     SCHEMA,
     BucketChange,
@@ -22,13 +35,14 @@ from analyzers.comparison.document import (
     Layouts,
 )
 from analyzers.comparison.promises import odd_gone, promised
-from analyzers.comparison.serial import OF_BLOCKS
+from analyzers.comparison.serial import OF_BLOCKS, OF_STEPS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BUCKET_MEASURES, BucketRow, LayerRow
 from analyzers.notices import Code, Notice
-from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, gradient_steps, group_steps, typical_of
+from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, Window, gradient_steps, group_steps, typical_of
 from analyzers.run import HIGH_DISTORTION
 from analyzers.step_parts import EXPOSED, SPLIT_PARTS, fields_of
+from analyzers.texts import AND_MORE, listed
 from analyzers.trace import GLOO_BACKEND
 from analyzers.units import percent
 
@@ -45,78 +59,122 @@ SCATTERED = 0.05
 SETTINGS = ("world_size", "devices", "backend", "strategy", "model", "batch_per_gpu", "bucket_cap_mb", "times_from")
 
 GroupKey = tuple[str, int, int | None, str]
+Key = TypeVar("Key", bound=Hashable)
 # The first is what a line is named with where only one run has it.
 MEASURES = ("exposed_ns", *fields_of(EXPOSED), "comm_ns")
 
 
-def compare(a: Report, b: Report) -> Comparison:
-    """Compare B with A, the baseline."""
+def compare(a: Report | Sequence[Report], b: Report | Sequence[Report]) -> Comparison:
+    """Compare B with A, the baseline: one run each, or several launches of the same on either side.
+
+    Of one run each the steps are the sample; of several launches these are, each by its median.
+    """
+    of_a, of_b = ([side] if isinstance(side, Report) else [*side] for side in (a, b))
+    a, b = of_a[0], of_b[0]
+    sides = _Sides(of_a, of_b)
     layouts = _layouts(a, b)
-    controls = {name: (_control(a, name), _control(b, name)) for name in CONTROLS}
+    controls = sides.pairs(_controls)
     # What a comparison is made for is corrected for nothing else.
     others = {name: pair for name, pair in controls.items() if name != UNPROFILED}
-    judged = changes({UNPROFILED: controls[UNPROFILED]}, OF_BLOCKS) | changes(others, OF_BLOCKS)
-    step = changes(_windows(a, b, STEP) | {BUSBW: (_busbw(a), _busbw(b))})
+    judged = sides.changes({UNPROFILED: controls[UNPROFILED]}, OF_BLOCKS) | sides.changes(others, OF_BLOCKS)
     comparison = Comparison(
         schema=SCHEMA,
         a=a.run.name,
         b=b.run.name,
+        a_launches=len(of_a),
+        b_launches=len(of_b),
         verdict="",
-        test=Method(),
+        test=Method(METHOD_OF_LAUNCHES) if sides.are_launches else Method(),
         different=_differences(a.run, b.run),
         warnings=[
             *_warnings("A", a),
             *_warnings("B", b),
             *_of_both(a, b),
+            *_of_sides(sides),
             *([Notice(Code.LAYOUTS_DIFFER, layouts.why)] if layouts.same is False and layouts.why else []),
         ],
         layouts=layouts,
-        controls=with_intervals(judged, controls),
-        step=step,
-        parts=changes(_windows(a, b, fields_of(SPLIT_PARTS))),
-        idle=changes(_idle(a, b)),
-        totals=changes({name: (_total(a.buckets, name), _total(b.buckets, name)) for name in OF_BUCKETS}),
-        buckets=_buckets(a, b) if layouts.same else [],
-        layers=_layers(a, b),
-        collectives=_collectives(a, b),
-        groups=_by_group(a, b),
+        controls=judged if sides.are_launches else with_intervals(judged, controls),
+        step=sides.changes(sides.pairs(_step)),
+        parts=sides.changes(sides.pairs(lambda report: _windows(report, fields_of(SPLIT_PARTS)))),
+        idle=sides.changes(_telling(sides.pairs(_idle))),
+        totals=sides.changes(sides.pairs(lambda report: {name: _total(report.buckets, name) for name in OF_BUCKETS})),
+        buckets=_buckets(sides) if layouts.same else [],
+        layers=_layers(sides),
+        collectives=_collectives(sides),
+        groups=_by_group(sides),
     )
     warnings = [*comparison.warnings, *_too_few(comparison), *_of_launches(a, b, comparison)]
     leader, _ = leading(comparison)
-    accounted = account(typical_of(a.windows), typical_of(b.windows), leader, comparison.parts | comparison.idle)
+    accounted = account(_all_windows(of_a), _all_windows(of_b), leader, comparison.parts | comparison.idle)
     promise = promised(a, b, comparison.controls.get(UNPROFILED))
     comparison = replace(comparison, account=accounted, warnings=warnings, promise=promise, odd_gone=odd_gone(a, b))
     return replace(comparison, verdict=verdict(comparison))
 
 
-def _windows(a: Report, b: Report, names: Sequence[str]) -> dict[str, Pair]:
-    def samples_of(report: Report, name: str) -> Samples:
-        return pooled((window.step, getattr(window, name)) for window in typical_of(report.windows))
-
-    return {name: (samples_of(a, name), samples_of(b, name)) for name in names}
+def _all_windows(launches: Sequence[Report]) -> list[Window]:
+    return [window for report in launches for window in typical_of(report.windows)]
 
 
-def _idle(a: Report, b: Report) -> dict[str, Pair]:
-    """Return idle time by cause: those causes that either run has."""
+@dataclass(frozen=True)
+class _Sides:
+    """The reports of both sides: one each, or several launches of which each is one sample."""
 
-    def samples_of(report: Report, cause: str) -> Samples:
-        return pooled((window.step, getattr(window.idle, f"{cause}_ns")) for window in typical_of(report.windows))
+    a: Sequence[Report]
+    b: Sequence[Report]
 
-    pairs = {f"idle_{cause}_ns": (samples_of(a, cause), samples_of(b, cause)) for cause in IDLE_CAUSES}
-    return {name: pair for name, pair in pairs.items() if _says_anything(pair)}
+    @property
+    def are_launches(self) -> bool:
+        return len(self.a) > 1 or len(self.b) > 1
+
+    def pairs(self, table: Callable[[Report], Mapping[Key, Samples]]) -> dict[Key, Pair]:
+        """Return a table's figures in A and B, as `table` makes them of one report."""
+        of_a, of_b = (self._sampled([table(report) for report in side]) for side in (self.a, self.b))
+        return {key: (of_a.get(key, NOTHING), of_b.get(key, NOTHING)) for key in dict.fromkeys([*of_a, *of_b])}
+
+    def _sampled(self, launches: Sequence[Mapping[Key, Samples]]) -> Mapping[Key, Samples]:
+        if not self.are_launches:
+            return launches[0]
+        keys = dict.fromkeys(key for launch in launches for key in launch)
+        return {key: over_launches([launch.get(key, NOTHING) for launch in launches]) for key in keys}
+
+    def changes(self, pairs: Mapping[Key, Pair], assumed: float = OF_STEPS) -> dict[Key, Change]:
+        """Judge a table's figures: launches know nothing of one another, steps resemble the ones before."""
+        return changes(pairs, None if self.are_launches else assumed)
 
 
-def _control(report: Report, name: str) -> Samples:
-    """Return a control's blocks of steps; their median, where an older report has none for they scattered."""
-    controls = report.run.controls
-    blocks = controls.blocks_ns.get(CONTROLS[name] or report.run.times_from, [])
-    figure = getattr(controls, name)
-    median = float(np.median(blocks)) if blocks else None
-    return Samples(median if figure is None or not blocks else float(figure), dict(enumerate(blocks)))
+def _step(report: Report) -> dict[str, Samples]:
+    return _windows(report, STEP) | {BUSBW: pooled(gradient_steps(report.collectives).items())}
 
 
-def _busbw(report: Report) -> Samples:
-    return pooled(gradient_steps(report.collectives).items())
+def _windows(report: Report, names: Sequence[str]) -> dict[str, Samples]:
+    windows = typical_of(report.windows)
+    return {name: pooled((window.step, getattr(window, name)) for window in windows) for name in names}
+
+
+def _idle(report: Report) -> dict[str, Samples]:
+    """Return idle time by cause."""
+    windows = typical_of(report.windows)
+    return {
+        f"idle_{cause}_ns": pooled((window.step, getattr(window.idle, f"{cause}_ns")) for window in windows)
+        for cause in IDLE_CAUSES
+    }
+
+
+def _telling(pairs: Mapping[Key, Pair]) -> dict[Key, Pair]:
+    """Return figures of which any step took any: most layers communicate nothing, few runs have every idle cause."""
+    return {key: pair for key, pair in pairs.items() if any(any(samples.steps.values()) for samples in pair)}
+
+
+def _controls(report: Report) -> dict[str, Samples]:
+    """Return each control's blocks of steps; their median, where an older report has none for they scattered."""
+    controls, found = report.run.controls, {}
+    for name, key in CONTROLS.items():
+        blocks = controls.blocks_ns.get(key or report.run.times_from, [])
+        figure = getattr(controls, name)
+        median = float(np.median(blocks)) if blocks else None
+        found[name] = Samples(median if figure is None or not blocks else float(figure), dict(enumerate(blocks)))
+    return found
 
 
 def _total(rows: Sequence[BucketRow], name: str) -> Samples:
@@ -153,28 +211,22 @@ def _megabytes(sizes: Sequence[int | None]) -> str:
     return " + ".join(shown) + (" + ..." if len(sizes) > 6 else "")
 
 
-def _buckets(a: Report, b: Report) -> list[BucketChange]:
-    bytes_of = {bucket.bucket: bucket.bytes for bucket in (a.summary.layout.buckets if a.summary.layout else ())}
-    of_a, of_b = _by_number(a.buckets), _by_number(b.buckets)
-    pairs = {
-        (number, name): (_reductions(of_a.get(number, []), name), _reductions(of_b.get(number, []), name))
-        for number in bytes_of
-        for name in OF_BUCKETS
-    }
-    return [
-        BucketChange(number, bytes_of[number], measures) for number, measures in _by_subject(changes(pairs)).items()
-    ]
+def _buckets(sides: _Sides) -> list[BucketChange]:
+    layout = sides.a[0].summary.layout
+    bytes_of = {bucket.bucket: bucket.bytes for bucket in (layout.buckets if layout else ())}
+    by_subject = _by_subject(sides.changes(sides.pairs(lambda report: _of_buckets(report.buckets, [*bytes_of]))))
+    return [BucketChange(number, bytes_of[number], measures) for number, measures in by_subject.items()]
 
 
-def _by_number(rows: Sequence[BucketRow]) -> dict[int | None, list[BucketRow]]:
+def _of_buckets(rows: Sequence[BucketRow], numbers: Sequence[int]) -> dict[tuple[int, str], Samples]:
     by_number: dict[int | None, list[BucketRow]] = {}
     for row in rows:
         by_number.setdefault(row.bucket, []).append(row)
-    return by_number
-
-
-def _reductions(rows: Sequence[BucketRow], name: str) -> Samples:
-    return pooled((row.step, getattr(row, name)) for row in rows)
+    return {
+        (number, name): pooled((row.step, getattr(row, name)) for row in by_number.get(number, []))
+        for number in numbers
+        for name in OF_BUCKETS
+    }
 
 
 def _by_subject(changed: Mapping[tuple[Any, str], Change]) -> dict[Any, Changes]:
@@ -185,31 +237,18 @@ def _by_subject(changed: Mapping[tuple[Any, str], Change]) -> dict[Any, Changes]
     return subjects
 
 
-def _layers(a: Report, b: Report) -> list[LayerChange]:
-    types = {row.layer: row.type for report in (b, a) for row in report.layers}
-    of_a, of_b = (dict(_layer_samples(report.layers)) for report in (a, b))
-    names = list(dict.fromkeys([*of_a, *of_b]))
-    nothing = dict.fromkeys(OF_LAYERS, Samples(None, {}))
-    pairs = {
-        (layer, measure): pair
-        for layer in names
-        for measure in OF_LAYERS
-        if _says_anything(pair := (of_a.get(layer, nothing)[measure], of_b.get(layer, nothing)[measure]))
-    }
-    return [LayerChange(layer, types[layer], measures) for layer, measures in _by_subject(changes(pairs)).items()]
+def _layers(sides: _Sides) -> list[LayerChange]:
+    types = {row.layer: row.type for report in (*sides.b, *sides.a) for row in report.layers}
+    pairs = _telling(sides.pairs(lambda report: dict(_layer_samples(report.layers))))
+    return [LayerChange(layer, types[layer], measures) for layer, measures in _by_subject(sides.changes(pairs)).items()]
 
 
-def _by_group(a: Report, b: Report) -> list[GroupChange]:
-    pairs = {key: pair for key, pair in group_pairs(a, b).items() if _says_anything(pair)}
-    return [GroupChange(name, measures) for name, measures in _by_subject(changes(pairs)).items()]
+def _by_group(sides: _Sides) -> list[GroupChange]:
+    pairs = _telling(group_pairs(sides))
+    return [GroupChange(name, measures) for name, measures in _by_subject(sides.changes(pairs)).items()]
 
 
-def _says_anything(pair: Pair) -> bool:
-    """Whether any step took any of it: most layers communicate nothing, and few runs have every cause of idle time."""
-    return any(any(samples.steps.values()) for samples in pair)
-
-
-def _layer_samples(rows: Sequence[LayerRow]) -> Iterator[tuple[str, dict[str, Samples]]]:
+def _layer_samples(rows: Sequence[LayerRow]) -> Iterator[tuple[tuple[str, str], Samples]]:
     """Yield each line's figures; in a window without the line, on a device that has it, it took no time."""
     windows: dict[tuple[int, int | str], set[int]] = {}
     by_name: dict[str, list[LayerRow]] = {}
@@ -220,13 +259,8 @@ def _layer_samples(rows: Sequence[LayerRow]) -> Iterator[tuple[str, dict[str, Sa
         devices = {(row.rank, row.device) for row in line_rows}
         present = {(row.rank, row.device, row.step) for row in line_rows}
         absent = [(step, 0) for device in devices for step in windows[device] if (*device, step) not in present]
-        yield (
-            name,
-            {
-                measure: pooled([*((row.step, getattr(row, measure)) for row in line_rows), *absent])
-                for measure in OF_LAYERS
-            },
-        )
+        for measure in OF_LAYERS:
+            yield (name, measure), pooled([*((row.step, getattr(row, measure)) for row in line_rows), *absent])
 
 
 # What collectives are compared by, as the report's table has it: waiting is the mean over members.
@@ -242,19 +276,20 @@ def _mean(values: Sequence[int | None]) -> float | None:
     return None if total is None or not values else total / len(values)
 
 
-def _collectives(a: Report, b: Report) -> list[CollectiveChange]:
-    groups = [_groups(report.collectives) for report in (a, b)]
+def _collectives(sides: _Sides) -> list[CollectiveChange]:
+    groups = [_groups(side[0].collectives) for side in (sides.a, sides.b)]
     keys = list(dict.fromkeys([*groups[0], *groups[1]]))
-    pairs: dict[tuple[GroupKey, str], Pair] = {}
-    for key in keys:
-        for measure, figure_of in _OF_COLLECTIVES.items():
-            a_samples, b_samples = (
-                pooled((row.step, figure_of(row)) for row in by_key.get(key, [])) for by_key in groups
-            )
-            pairs[key, measure] = (a_samples, b_samples)
-    measures_of = _by_subject(changes(pairs))
+    measures_of = _by_subject(sides.changes(sides.pairs(_of_collectives)))
     counts = [(len(groups[0].get(key, [])), len(groups[1].get(key, []))) for key in keys]
     return [CollectiveChange(*key, *count, measures_of.get(key, {})) for key, count in zip(keys, counts, strict=True)]
+
+
+def _of_collectives(report: Report) -> dict[tuple[GroupKey, str], Samples]:
+    return {
+        (key, measure): pooled((row.step, figure_of(row)) for row in rows)
+        for key, rows in _groups(report.collectives).items()
+        for measure, figure_of in _OF_COLLECTIVES.items()
+    }
 
 
 def _groups(rows: Sequence[CollectiveRow]) -> dict[GroupKey, list[CollectiveRow]]:
@@ -315,14 +350,24 @@ def _of_both(a: Report, b: Report) -> Iterator[Notice]:
         yield Notice(Code.LAYERS_DIFFER, text)
 
 
+def _of_sides(sides: _Sides) -> Iterator[Notice]:
+    """Warn where launches of one side are not the same thing."""
+    for name, side in (("A", sides.a), ("B", sides.b)):
+        unlike = [each for other in side[1:] for each in _differences(side[0].run, other.run)]
+        if unlike:
+            what = listed(dict.fromkeys(each.what for each in unlike), 3, AND_MORE)
+            yield Notice(Code.LAUNCHES_UNLIKE, f"{name}'s launches differ in {what}: they are not the same thing again")
+
+
 def _too_few(comparison: Comparison) -> Iterator[Notice]:
     span = comparison.step.get("span_ns")
-    if span is not None and span.difference is not None and not enough(span.a_steps, span.b_steps):
-        yield Notice(
-            Code.STEPS_TOO_FEW,
-            f"A has {span.a_steps} profiled steps, B {span.b_steps}: too few to tell a change from chance",
-            Code.STEPS_TOO_FEW.facts.do,
-        )
+    if span is None or span.difference is None or enough(span.a_steps, span.b_steps):
+        return
+    what, do = "profiled steps", Code.STEPS_TOO_FEW.facts.do
+    if comparison.are_launches:
+        what, do = "launches", "record more launches: four of each tell"
+    text = f"A has {span.a_steps} {what}, B {span.b_steps}: too few to tell a change from chance"
+    yield Notice(Code.STEPS_TOO_FEW, text, do)
 
 
 def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notice]:
@@ -337,33 +382,25 @@ def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notic
         yield Notice(Code.LAUNCHES_DIFFER, text, Code.LAUNCHES_DIFFER.facts.do)
 
 
-def group_pairs(a: Report, b: Report) -> dict[tuple[str, str], Pair]:
+def group_pairs(sides: _Sides) -> dict[tuple[str, str], Pair]:
     """Return each line's figures in both runs by its name; nothing where both runs have but one line.
 
     Lines are the same that have the same name: groups' numbers may differ between launches. A line that is all of a
     run's communication is compared as that, among the parts of the step. A report saved before there were groups has
     none, and nothing to compare.
     """
-    if any(not report.groups and any(window.comm_ns for window in report.windows) for report in (a, b)):
+    reports = [*sides.a, *sides.b]
+    if any(not report.groups and any(window.comm_ns for window in report.windows) for report in reports):
         return {}
-    of_a, of_b = (dict(_samples(report)) for report in (a, b))
-    if max(len(of_a), len(of_b)) < 2:
+    if max(len(group_steps(report)) for report in (sides.a[0], sides.b[0])) < 2:
         return {}
-    alone = dict.fromkeys(MEASURES, NOTHING)
+    return sides.pairs(_of_groups)
+
+
+def _of_groups(report: Report) -> dict[tuple[str, str], Samples]:
+    """Return each line's figures in the summary's order."""
     return {
-        (name, measure): (of_a.get(name, alone)[measure], of_b.get(name, alone)[measure])
-        for name in dict.fromkeys([*of_a, *of_b])
+        (name, measure): pooled((step, 0 if row is None else getattr(row, measure)) for step, row in steps)
+        for name, steps in group_steps(report).items()
         for measure in MEASURES
     }
-
-
-def _samples(report: Report) -> Iterator[tuple[str, dict[str, Samples]]]:
-    """Yield each line's figures in the summary's order."""
-    for name, steps in group_steps(report).items():
-        yield (
-            name,
-            {
-                measure: pooled((step, 0 if row is None else getattr(row, measure)) for step, row in steps)
-                for measure in MEASURES
-            },
-        )

@@ -59,7 +59,8 @@ def verdict(comparison: Comparison) -> str:
     change, is_unprofiled = leading(comparison)
     if change is None:
         return "Neither run has a step."
-    sentence = _step(change, "without the profiler" if is_unprofiled else "while profiled")
+    under = "without the profiler" if is_unprofiled else "while profiled"
+    sentence = _step(change, under, "launches" if comparison.are_launches else "steps")
     untold = "" if is_unprofiled else _untold(comparison.controls.get(UNPROFILED))
     return " ".join(filter(None, [sentence, *_why(comparison.account, change), untold]))
 
@@ -81,7 +82,7 @@ def _share(relative: float) -> str:
     return f"{percent(abs(relative))} {'longer' if relative > 0 else 'shorter'}"
 
 
-def _step(change: Change, under: str) -> str:
+def _step(change: Change, under: str, samples: str) -> str:
     if change.a is None or change.b is None or change.difference is None or change.relative is None:
         known, value = ("A", change.a) if change.b is None else ("B", change.b)
         return f"Only {known}'s step is known: {ms(value or 0)} {under}."
@@ -96,7 +97,8 @@ def _step(change: Change, under: str) -> str:
     if change.state == "within":
         return f"B's step cannot be told apart from A's: {both} ({share}).{between}"
     if change.state == "too_few":
-        return f"There are too few steps to tell whether B's step changed: {both} ({share})."
+        apart = f", in every one of {change.a_steps} and {change.b_steps}" if change.apart else ""
+        return f"There are too few {samples} to tell whether B's step changed: {both} ({share}{apart})."
     if change.state == "correlated":
         return f"B's step is {than}: {both}. Launches may differ as much: record more launches of both."
     return f"B's step is {than}: {both}."

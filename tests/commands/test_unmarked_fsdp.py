@@ -22,7 +22,7 @@ def unmarked(tmp_path_factory):
 
 def test_what_if_says_how_little_is_known(unmarked, capsys):
     assert main(["whatif", str(unmarked)]) == 0
-    assert "Trust is low: 2 of 4 ranks are in the run" in capsys.readouterr().out
+    assert "2 of 4 ranks are missing" in capsys.readouterr().out
 
 
 def test_the_page_is_made(unmarked, tmp_path):

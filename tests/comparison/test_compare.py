@@ -420,7 +420,7 @@ def test_idle_time_is_compared_by_cause():
         for name in ("operator", "python", "launch_latency", "kernel_gap", "dependency", "unknown", "profiler")
     ]
     assert list(found.idle) == told
-    figures = RunFigures(b, a, found)
+    figures = RunFigures([b], [a], found)
     operator = Figure("idle_operator_ns")
     assert figures(operator) == b.summary.windows["idle_operator_ns"].median
     idle_ns, span_ns = (sum(getattr(row, name) for row in typical) for name in ("idle_ns", "span_ns"))

@@ -185,7 +185,7 @@ def at(document: Any, path: str) -> Any:
 
 @pytest.mark.parametrize("path", REPORTED)
 def test_each_figure_is_what_stands_in_the_json(path):
-    document, figures = document_of(path), RunFigures(reported(path))
+    document, figures = document_of(path), RunFigures([reported(path)])
     for name, (_, place) in FIGURES.items():
         if " " not in place:
             assert figures(Figure(name)) == at(document, place), name
@@ -193,7 +193,7 @@ def test_each_figure_is_what_stands_in_the_json(path):
 
 @pytest.mark.parametrize("path", REPORTED)
 def test_columns_are_those_of_the_json_and_nulls_are_left_out(path):
-    document, figures = document_of(path), RunFigures(reported(path))
+    document, figures = document_of(path), RunFigures([reported(path)])
     known = names(of_comparison=False)
     for rows, columns in known.columns.items():
         for column in columns:
@@ -212,7 +212,7 @@ def test_every_figure_and_list_is_documented():
 
 def test_what_changed_can_be_asked():
     a, b = (stepping([[base + 0.01 * step] for step in range(6)]) for base in (10.0, 12.0))
-    look_up = RunFigures(b, a, compare(a, b))
+    look_up = RunFigures([b], [a], compare(a, b))
 
     def judged(text: str) -> bool | None:
         gate: Condition = parse(text, names(of_comparison=True))

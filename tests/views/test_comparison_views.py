@@ -81,7 +81,7 @@ PAIRS = [
 @pytest.mark.parametrize(("a", "b"), PAIRS)
 def test_the_first_screen_is_one(a, b):
     found = compare(reported(SAMPLES / a), reported(SAMPLES / b))
-    shown = comparison_text(found, paths=(f"traces/{a}", f"traces/{b}")).splitlines()
+    shown = comparison_text(found, typed=f"traces/{a} traces/{b}").splitlines()
     assert len(shown) <= 35
     assert max(map(len, shown)) <= 100
     assert shown[2].startswith(found.verdict[:60])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,8 +43,20 @@ HEAD = 1 << 24
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer compare`."""
     what = "a run as `tracer report` takes it, its saved --json, a sweep's folder, or that one's scaling.json"
-    parser.add_argument("a", type=run_place, metavar="A", help=f"the baseline: {what}")
-    parser.add_argument("b", type=run_place, metavar="B", help="what is compared with it: another of the same")
+    parser.add_argument(
+        "runs",
+        type=run_place,
+        nargs="+",
+        metavar="A [B]",
+        help=f"A, the baseline, and B, what is compared with it: each {what}",
+    )
+    parser.add_argument(
+        "--against",
+        type=run_place,
+        nargs="+",
+        metavar="B",
+        help="with several launches of A in front, several of B: then launches are the sample, not steps",
+    )
     parser.add_argument(
         "--links",
         type=here,
@@ -64,31 +77,50 @@ def run(options: argparse.Namespace) -> int:
     from analyzers.comparison import cell_names, names
 
     refuse_all_existing((options.output, options.html), options.force)
-    kinds = {_is_sweep(options.a), _is_sweep(options.b)}
+    of_a, of_b = _sides(options)
+    kinds = {_is_sweep(place) for place in (*of_a, *of_b)}
     if len(kinds) > 1:
         raise UsageError("one of A and B is a sweep and the other is a run: give two runs or two sweeps")
     of_sweeps = kinds == {True}
     gates = parsed(options.fail_on, cell_names() if of_sweeps else names(of_comparison=True))
-    return _of_sweeps(options, gates) if of_sweeps else _of_runs(options, gates)
+    if not of_sweeps:
+        return _of_runs(options, gates, of_a, of_b)
+    if len(of_a) > 1 or len(of_b) > 1:
+        raise UsageError("--against is for launches of runs: give two sweeps, each is several runs already")
+    return _of_sweeps(options, gates, of_a[0], of_b[0])
 
 
-def _of_runs(options: argparse.Namespace, gates: list[Condition]) -> int:
+def _sides(options: argparse.Namespace) -> tuple[list[Place], list[Place]]:
+    """Return the runs of A and of B."""
+    if options.against is not None:
+        return options.runs, options.against
+    if len(options.runs) != 2:
+        raise UsageError("give two runs, A and B; several launches of each as: compare A1 A2 A3 --against B1 B2 B3")
+    return options.runs[:1], options.runs[1:]
+
+
+def _of_runs(
+    options: argparse.Namespace, gates: list[Condition], places_a: Sequence[Place], places_b: Sequence[Place]
+) -> int:
     from analyzers.comparison import RunFigures, aligned_steps, compare
 
     links = links_of(options)
-    (a, lanes_a), (b, lanes_b) = (_report(options, where, links) for where in (options.a, options.b))
-    comparison = compare(a, b)
-    steps = aligned_steps(a, b, (lanes_a, lanes_b)) if options.html is not None else None
+    (of_a, lanes_a), (of_b, lanes_b) = (
+        zip(*(_report(options, place, links) for place in places), strict=True) for places in (places_a, places_b)
+    )
+    comparison = compare(of_a, of_b)
+    draws = options.html is not None and not comparison.are_launches
+    steps = aligned_steps(of_a[0], of_b[0], (lanes_a[0], lanes_b[0])) if draws else None
     _show(options, comparison, steps)
-    return judged(gates, RunFigures(b, a, comparison), f"{b.run.name} against {a.run.name}")
+    return judged(gates, RunFigures(of_b, of_a, comparison), f"{comparison.b} against {comparison.a}")
 
 
-def _of_sweeps(options: argparse.Namespace, gates: list[Condition]) -> int:
+def _of_sweeps(options: argparse.Namespace, gates: list[Condition], a: Place, b: Place) -> int:
     from analyzers.comparison import compare_sweeps, judged_cells
 
     if options.links is not None:
         raise UsageError("--links only applies to runs: sweeps are compared by steps and efficiency")
-    comparison = compare_sweeps(_study(options, options.a), _study(options, options.b))
+    comparison = compare_sweeps(_study(options, a), _study(options, b))
     _show(options, comparison)
     codes = [judged([gate], figures, where) for gate in gates for where, figures in judged_cells(comparison, gate)]
     return max(codes, default=0)
@@ -105,7 +137,10 @@ def _show(
 
     if options.html is not None:
         write_page(options.html, comparison_html(comparison, steps), options.force)
-    show = partial(comparison_text, full=options.full, paths=(str(options.a), str(options.b)))
+    typed = shlex.join(
+        [*map(str, options.runs), *(["--against", *map(str, options.against)] if options.against else [])]
+    )
+    show = partial(comparison_text, full=options.full, typed=typed)
     emit(options, partial(comparison_json, comparison), partial(show, comparison))
 
 

@@ -107,7 +107,7 @@ def _judged(gates: Sequence[Condition], run_report: Report) -> int:
     """Say which conditions hold; return the exit code."""
     from analyzers.comparison import RunFigures
 
-    return judged(gates, RunFigures(run_report), run_report.run.name)
+    return judged(gates, RunFigures([run_report]), run_report.run.name)
 
 
 def _tables(folder: Path) -> dict[Path, Callable[[Report], pd.DataFrame]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
 
 class RunComparison:
-    """Two runs, `a` the baseline. `document` has every figure; the methods give it as a DataFrame, JSON or a page."""
+    """Two runs, `a` the baseline, or several launches of each; the first of them are `a` and `b`.
 
-    def __init__(self, a: RunReport, b: RunReport) -> None:
-        self.a = a
-        self.b = b
-        self.document: Comparison = compared(a.document, b.document)
+    `document` has every figure; the methods give it as a DataFrame, JSON or a page.
+    """
+
+    def __init__(self, a: Sequence[RunReport], b: Sequence[RunReport]) -> None:
+        self.a, self.b = a[0], b[0]
+        self.document: Comparison = compared([run.document for run in a], [run.document for run in b])
 
     @property
     def verdict(self) -> str:
@@ -53,8 +56,8 @@ class RunComparison:
 
 
 def compare(
-    a: Where | RunReport,
-    b: Where | RunReport,
+    a: Where | RunReport | list[Where | RunReport],
+    b: Where | RunReport | list[Where | RunReport],
     *,
     links: str | Path | Calibration | None = None,
     steps: str | None = None,
@@ -63,11 +66,15 @@ def compare(
 ) -> RunComparison:
     """Compare two runs, `a` the baseline: each a place as `tracer.report` takes it, or what that returned.
 
+    A list on either side is several launches of the same: then launches are the sample, not steps.
     The other arguments are those of `tracer.report`.
     Raises analyzers.AnalysisError, tracer.TracerError.
     """
-    reports = [
-        run if isinstance(run, RunReport) else report(run, links=links, steps=steps, workers=workers, cache=cache)
-        for run in (a, b)
-    ]
-    return RunComparison(*reports)
+    of_a, of_b = (
+        [
+            run if isinstance(run, RunReport) else report(run, links=links, steps=steps, workers=workers, cache=cache)
+            for run in (side if isinstance(side, list) else [side])
+        ]
+        for side in (a, b)
+    )
+    return RunComparison(of_a, of_b)

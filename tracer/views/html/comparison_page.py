@@ -219,7 +219,7 @@ def _meanings(comparison: Comparison | SweepComparison) -> list[tuple[str, str]]
         ),
         ("not told apart", "chance sets steps as far apart too often to tell (p above 5 %): a change, or none."),
         (
-            "too few steps",
+            "too few to tell",
             "not even steps of which all of one run lie beyond all of the other's (apart) would be told from chance: "
             "record more, with --active and --rounds.",
         ),

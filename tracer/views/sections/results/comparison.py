@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from analyzers.comparison import REST, Comparison, SweepComparison
@@ -45,7 +44,6 @@ from tracer.views.sections.results.comparison_tables import (
 MOST_LINES, WIDEST = 35, 100
 FEW, MOST_CELLS = 3, 12
 FITTING = ((2, 5), (1, 5), (1, 2), (0, 1))
-LONGEST_PATH = 27
 # Characters on each side of the axis of differences.
 HALF_BAR = 10
 
@@ -55,11 +53,11 @@ def comparison_text(
     width: int | None = None,
     color: bool = False,
     full: bool = False,
-    paths: tuple[str, str] = ("A", "B"),
+    typed: str = "A B",
 ) -> str:
     """Write the comparison for a terminal: a first screen, or with `full` all of it.
 
-    It fits `width` columns, the first screen WIDEST where that is more or not given. `paths` are both as one types
+    It fits `width` columns, the first screen WIDEST where that is more or not given. `typed` are the runs as one types
     them.
     """
     head: list[Section] = [[Paragraph(comparison_title(comparison))], [Heading(comparison.verdict)]]
@@ -67,22 +65,20 @@ def comparison_text(
         return rendered([*head, *_whole(comparison)], width, color)
     text = ""
     for most_warnings, most_changed in FITTING:
-        parts = [*head, *_first_screen(comparison, most_warnings, most_changed), [_next(paths)]]
+        parts = [*head, *_first_screen(comparison, most_warnings, most_changed), [_next(typed)]]
         text = rendered(parts, min(width or WIDEST, WIDEST), color).rstrip("\n") + "\n"
         if text.count("\n") <= MOST_LINES:
             break
     return text
 
 
-def _next(paths: tuple[str, str]) -> Drawing:
-    """Say what to type next; a path that is longer than a line has room for is called A or B."""
-    named = zip(map(shlex.quote, paths), "AB", strict=True)
-    both = " ".join(path if len(path) <= LONGEST_PATH else name for path, name in named)
-    typed = {f"tracer compare {both} --full": "tables", f"tracer compare {both} --html ab.html": "a page"}
-    wide = max(map(len, typed)) + 2
+def _next(typed: str) -> Drawing:
+    """Say what to type next, whole, so that it can be pasted."""
+    commands = {f"tracer compare {typed} --full": "tables", f"tracer compare {typed} --html ab.html": "a page"}
+    wide = max(map(len, commands)) + 2
     lines = [
         [Span("NEXT  " if place == 0 else "      ", "bold"), Span(command.ljust(wide)), Span(words, "dim")]
-        for place, (command, words) in enumerate(typed.items())
+        for place, (command, words) in enumerate(commands.items())
     ]
     return Drawing(lines)
 
@@ -203,13 +199,13 @@ def _settings(comparison: Comparison) -> list[str]:
 
 def untold(comparison: Comparison) -> str:
     """Say of how many figures what is known."""
-    states = comparison.states
+    states, samples = comparison.states, "launches" if comparison.are_launches else "steps"
     same = states["same"] + states["small"] + states["within"]
     kinds = {
         f"{states['changed']} changed": states["changed"],
         f"{same} did not, as far as can be told": same,
         f"{states['correlated']} may differ from launch to launch": states["correlated"],
-        f"{states['too_few']} have too few steps to tell": states["too_few"],
+        f"{states['too_few']} have too few {samples} to tell": states["too_few"],
         f"{states['only_a'] + states['only_b']} are in one run only": states["only_a"] + states["only_b"],
     }
     told = "; ".join(words for words, number in kinds.items() if number)
@@ -218,6 +214,9 @@ def untold(comparison: Comparison) -> str:
 
 def comparison_title(comparison: Comparison | SweepComparison) -> str:
     """Say which two were compared."""
+    if isinstance(comparison, Comparison) and comparison.are_launches:
+        of_a, of_b = comparison.a_launches, comparison.b_launches
+        return f"A: {comparison.a}, launch 1 of {of_a} · B: {comparison.b}, launch 1 of {of_b}"
     return f"A: {comparison.a} · B: {comparison.b}"
 
 

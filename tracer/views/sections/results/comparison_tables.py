@@ -49,7 +49,7 @@ VERDICTS = {
     "small": "below 1 %",
     "correlated": "steps correlated",
     "within": "not told apart",
-    "too_few": "too few steps",
+    "too_few": "too few to tell",
     "same": "same",
     "only_a": "only in A",
     "only_b": "only in B",
