@@ -229,8 +229,9 @@ def firsts(part: Int64, parts: int) -> Int64:
 
 def medians(values: NDArray[np.int64] | Float64, part: Int64, parts: int) -> Float64:
     """Return numpy's median of each part's values, NaN for none."""
-    ordered, first = values[np.lexsort((values, part))], firsts(part, parts)
-    return middles(ordered, first[:-1], first[1:])
+    order = np.lexsort((values, part))
+    first = firsts(part[order], parts)
+    return middles(values[order], first[:-1], first[1:])
 
 
 def middles(ordered: NDArray[np.int64] | Float64, first: Int64, past: Int64) -> Float64:

@@ -177,6 +177,12 @@ class Code(StrEnum):
         "its host says more: nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE",
         repeats=True,
     )
+    DEVICE_IS_SHARED = _warning(
+        "device_is_shared",
+        "a device stands still at even distances, equally long, while work is queued: another process shares it",
+        "nvidia-smi names that process",
+        repeats=True,
+    )
     CLOCKS_ARE_LIMITED = _note("clocks_are_limited", "devices are limited by power or settings, and none is slower")
     HOST_IS_HELD_UP = _note(
         "host_is_held_up",

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, medians, values_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +33,14 @@ def table(count: int, first: int = 0) -> Table:
 COUNTED = st.integers(0, 6).flatmap(
     lambda count: st.tuples(st.just(count), st.lists(st.integers(0, max(count - 1, 0)), max_size=5 * min(count, 1)))
 )
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=20))
+def test_medians_are_each_parts_in_whatever_order_rows_come(rows):
+    found = medians(np.array([value for value, _ in rows], dtype=np.int64), np.array([part for _, part in rows]), 4)
+    for part in range(4):
+        own = [value for value, of in rows if of == part]
+        assert np.isnan(found[part]) if not own else found[part] == np.median(own)
 
 
 @given(COUNTED)

@@ -30,6 +30,7 @@ from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.summary import summary_of_report
 from analyzers.reporting.typical_steps import Steps
 from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, host_notices, world_size
+from analyzers.scenarios import Subject, find_time_slices
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -233,8 +234,16 @@ def notices_of(analyses: Analyses) -> Iterator[Notice]:
     yield from expert_notices(exchanged, analyses.experts)
     yield from distortion_warnings(analyses.cost)
     yield from compute_notices(analyses.computed)
+    yield from _shared_devices(analyses.subject)
     if analyses.why_no_causes is not None:
         yield Notice(Code.CHARGES_ARE_NULL, f"what steps consist of is not known (charges): {analyses.why_no_causes}")
+
+
+def _shared_devices(subject: Subject | None) -> Iterator[Notice]:
+    if subject is not None:
+        for place, slices in find_time_slices(subject).items():
+            text = f"rank {subject.lags.graph.ranks[place]}'s GPU {slices}"
+            yield Notice(Code.DEVICE_IS_SHARED, text, Code.DEVICE_IS_SHARED.facts.do)
 
 
 def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:

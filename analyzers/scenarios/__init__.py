@@ -6,7 +6,7 @@ T'   |host|....|kernels|..|              pace of the lags that a scenario change
 Each kind has a name, a cure, and what it makes of the lags; to add one is to add a module and a line to `KINDS`:
 `ranks` (stragglers, stages), `shared_work`, `host_time`, `synchronizing`, `copies`, `buffers`, `accumulation`,
 `optimizer`, `small` (collectives, unused parameters), `links`. `scenario` says what they are, `removal` takes away work
-and time, `gains` replays, `findings` takes those worth naming.
+and time, `time_slices` shows devices that are shared, `gains` replays, `findings` takes those worth naming.
 
 Decisions: docs/dev/decisions/causes.md
 """
@@ -36,6 +36,7 @@ from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject, T
 from analyzers.scenarios.shared_work import ALIKE, EXPERTS, STAGES
 from analyzers.scenarios.small import COALESCE, UNUSED
 from analyzers.scenarios.synchronizing import SYNCHRONIZE
+from analyzers.scenarios.time_slices import find_time_slices
 
 KINDS = (
     *(STRAGGLER, ALIKE, EXPERTS, STAGES),

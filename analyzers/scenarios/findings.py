@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analyzers.arrays import Float64
 from analyzers.causes import Lags
 from analyzers.ranks import RankNumber
-from analyzers.scenarios.gains import Gain, bounded, gain_between, gains_on
+from analyzers.scenarios.gains import OWN_ERROR, Gain, bounded, gain_between, gains_on
 from analyzers.scenarios.scenario import LEAST_SHARE, Scenario, Subject
 
 # A rank is late, and a finding large, from a twentieth of the step on; uneven work is told from a tenth on.
@@ -83,7 +83,8 @@ def find_findings(
                 taken, lengths = after, after_lengths
                 listed.append(gain)
 
-    ordered = sorted(gains, key=lambda gain: -gain.gain_ns)
+    # Of two that are equal to the replay's own error the one of a rank is the more specific.
+    ordered = sorted(gains, key=lambda gain: -gain.gain_ns * (1 + OWN_ERROR * is_of_rank(gain.scenario)))
     told = [gain for gain in ordered if gain.scenario.told.remedy and _is_enough(gain, step_ns)]
     of_place = [gain for gain in told if not gain.scenario.of_degree and gain.scenario.kind != UNEVEN]
     take(gain for gain in of_place if _is_witnessed(gain, awaited))

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
-from analyzers.arrays import Float64, Int64, values_at
+from analyzers.arrays import Float64, Int64, distinct, firsts, medians, values_at
 from analyzers.causes import Lags
 from analyzers.collectives import purposes
 from analyzers.rank import EdgeKind, Purpose
+from analyzers.ranks import RankNumber
 from analyzers.scenarios.scenario import Kind, Scenario, Subject, Told
+from analyzers.texts import AND_MORE, listed
 from analyzers.trace import Collective
 from analyzers.trace import Kind as Work
-from analyzers.units import size
+from analyzers.units import size, times
 
 FASTER = 2.0
+# Links of a group are slow where its transfers take so many times as long as the same in like groups.
+SLOWER = 1.25
+# So many of them are named, and so many ranks of each.
+MOST_GROUPS, MOST_RANKS = 2, 8
 FP32 = ("Float", "float", "float32")
 
 
@@ -103,6 +109,86 @@ def _tell_hook(subject: Subject, instance: Int64) -> Told:
     )
 
 
-LINKS = Kind("links", _faster)
+def _slow_groups(subject: Subject) -> Iterator[Scenario]:
+    """Yield process groups, all together, whose transfers take longer than the same ones among other ranks."""
+    rows, share = _beyond_likes(subject)
+    keys = subject.exchanged.matching.table.groups
+    group = subject.exchanged.matching.instances.group[subject.lags.graph.instance[rows]]
+    taken_ns = subject.lags.ns[rows, 0]
+    total_ns, likes_ns = (np.bincount(group, ns, len(keys)) for ns in (taken_ns, taken_ns * share))
+    slow = np.flatnonzero(total_ns > SLOWER * likes_ns)
+    if not len(slow):
+        return
+    places = _places([keys[number].ranks for number in slow[np.argsort(likes_ns[slow] - total_ns[slow])].tolist()])
+    own = np.isin(group, slow)
+    told = Told(
+        f"{places} are slower than those of like groups",
+        f"find out what slows {places} (nvidia-smi topo -m, nvidia-smi nvlink -s, the network's counters)",
+        f"transfers there take {times(total_ns[slow].sum() / likes_ns[slow].sum())} as long as the same elsewhere",
+    )
+    yield Scenario(
+        "links", places, partial(_as_likes, rows=rows[own], share=share[own]), f"{places} as others'", told=told
+    )
+
+
+def _places(slow: Sequence[tuple[RankNumber, ...]]) -> str:
+    """Name the links that are slow: of the rank that all of several slow groups share, else of the slowest groups."""
+    (*shared,) = sorted(set(slow[0]).intersection(*slow[1:]))
+    if len(slow) > 1 and len(shared) == 1:
+        return f"links of rank {shared[0]}"
+    groups = [f"ranks {listed(ranks, MOST_RANKS)}" for ranks in dict.fromkeys(slow)]
+    return f"links among {listed(groups, MOST_GROUPS, AND_MORE, ' and among ')}"
+
+
+def _as_likes(lags: Lags, rows: Int64, share: Float64) -> Lags:
+    return lags.at(rows, lags.ns[rows] * share[:, None])
+
+
+def _beyond_likes(subject: Subject) -> tuple[Int64, Float64]:
+    """Return the edges of transfers that other ranks make too, and what share of its time each takes there.
+
+    Like are those of one kind and size among as many ranks, in groups that are described alike.
+    """
+    rows, _ = subject.lags.common.transfers
+    matching = subject.exchanged.matching
+    instance = subject.lags.graph.instance[rows]
+    keys = matching.table.groups
+    roles = _numbered((key.communicator.description, key.size) for key in keys)
+    ranks = _numbered(key.ranks for key in keys)
+    group = matching.instances.group[instance]
+    what = distinct(matching.instances.kind[instance].astype(np.int64), subject.nbytes(instance), roles[group]).index
+    cells = distinct(what, ranks[group])
+    median_ns = medians(subject.lags.ns[rows, 0], cells.index, len(cells))
+    share = np.minimum(_others(median_ns, cells.columns[0]) / np.maximum(median_ns, 1), 1.0)[cells.index]
+    known = ~np.isnan(share)
+    return rows[known], share[known]
+
+
+def _numbered(values: Iterable[object]) -> Int64:
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
+
+
+def _others(values: Float64, part: Int64) -> Float64:
+    """Return for each value the median of the others in its part, NaN where it is alone."""
+    order = np.lexsort((values, part))
+    ordered, first = values[order], firsts(part[order], int(part.max(initial=-1)) + 1)
+    begin, count = first[part[order]], np.diff(first)[part[order]]
+    place, others = np.arange(len(order)) - begin, count - 1
+    low, high = (others - 1) // 2, others // 2
+    # Without the value itself those behind it move up by one.
+    at = [begin + middle + (middle >= place) for middle in (low, high)]
+    found = np.full(len(values), np.nan)
+    known = others > 0
+    found[order[known]] = (ordered[at[0][known]] + ordered[at[1][known]]) / 2
+    return found
+
+
+def _links(subject: Subject) -> Iterator[Scenario]:
+    yield from _slow_groups(subject)
+    yield from _faster(subject)
+
+
+LINKS = Kind("links", _links)
 HIDDEN = Kind("hidden", _hidden)
 HOOK = Kind("hook", _hook)

@@ -14,6 +14,7 @@ from analyzers.run import find_held_up, find_slowed, hosts
 from analyzers.scenarios.host_time import input_ns
 from analyzers.scenarios.removal import relieved, waiting_for
 from analyzers.scenarios.scenario import LEAST_SHARE, UNTOLD, Kind, Scenario, Subject, Told
+from analyzers.scenarios.time_slices import TimeSlices, find_time_slices
 from analyzers.units import ms, percent
 
 NAME = "straggler"
@@ -26,11 +27,11 @@ def find(subject: Subject) -> Iterator[Scenario]:
 
     One that only shortens what a rank does brings no more than what the critical path has of that.
     """
-    lags, stages = subject.lags, subject.model.stages
+    lags, stages, slices = subject.lags, subject.model.stages, find_time_slices(subject)
     for place, rank in enumerate(lags.graph.ranks):
         for what, (change, causes) in RANKS.items() if lags.common.like_ranks(place) else ():
             if subject.on_path(causes, (place,)) >= LEAST_SHARE:
-                yield _of_rank(rank, place, what, change, _tell(subject, place, what))
+                yield _of_rank(rank, place, what, change, _tell(subject, place, what, slices.get(place)))
     for stage, places in stages.items() if len(stages) > 1 else ():
         if subject.on_path(COMPUTES, tuple(places)) >= LEAST_SHARE:
             change = partial(stage_as_others, stages=stages, stage=stage)
@@ -60,7 +61,7 @@ def _of_rank(rank: RankNumber, place: int, what: str, change: Callable[..., Lags
     return Scenario(NAME, f"rank {rank}: {what}", change, words, what, told, of_idle=of_idle)
 
 
-def _tell(subject: Subject, place: int, what: str) -> Told:
+def _tell(subject: Subject, place: int, what: str, slices: TimeSlices | None) -> Told:
     """Say in which of its parts a rank is late, and what is known of why."""
     rank, manifest = subject.lags.graph.ranks[place], subject.manifest
     summary = subject.exchanged.run
@@ -68,7 +69,10 @@ def _tell(subject: Subject, place: int, what: str) -> Told:
     at = f" on host {host}" if host else ""
     if what == "compute":
         remedy = f"give rank {rank} as much work as the others, or find out what slows its device{at}"
-        because = [_longer(subject, place), find_slowed(manifest.device_states).get(rank, "")]
+        if slices is not None:
+            remedy = f"stop the process that shares rank {rank}'s GPU{at} (nvidia-smi names it)"
+        shared = "" if slices is None else f"its GPU {slices}"
+        because = [_longer(subject, place), shared, find_slowed(manifest.device_states).get(rank, "")]
         return Told(f"rank {rank} computes longer than the others", remedy, "; ".join(filter(None, because)))
     if what == "input":
         remedy = f"give rank {rank}'s DataLoader{at} more workers, or find out what it reads that the others do not"

@@ -58,6 +58,7 @@ SLOW = [
     "rows that cost, late host",
     "allocations, device-bound",
     "synchronized batches",
+    "slow pair of links",
 ]
 FAST = ["late host, host-bound", "slow gpu", "pageable input", "slow link"]
 BETWEEN = [

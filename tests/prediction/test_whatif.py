@@ -244,12 +244,28 @@ def test_odd_steps_cost_what_they_add_to_the_mean_of_timed_ones():
         ([[9, 1, 1, 1], [9, 1, 1, 1], [1, 1, 9, 1]], [[13, 14, 15, 16], [19, 20, 21, 22], [35, 36, 37, 38]], 6),
         ([[9, 1, 1, 1], [9, 1, 1, 1], [1, 1, 1, 1]], [[13, 14, 15, 16], [19, 20, 21, 22], [35, 36, 37, 38]], None),
         ([[9, 1, 1, 1]], [[13, 14, 15, 16]], None),  # alone
+        ([[9, 1, 1, 1], [9, 1, 1, 1], [9, 1, 1, 1]], [[1, 2, 3, 4], [13, 14, 15, 16], [25, 26, 27, 28]], None),  # or 6
     ],
 )
 def test_how_far_apart_odd_steps_are_is_told_where_no_step_says_otherwise(lengths, numbers, distance):
     """In the fifth 37 would be odd, were every sixth step so."""
     light = control({0: [[1_000_000 * ms for ms in block] for block in lengths]}, numbers)
     assert Controls(light=light).odd_distance() == distance
+
+
+def test_all_controls_together_tell_how_far_apart_odd_steps_are():
+    """Light blocks leave 12 or 6 open, of which an unprofiled one between them tells."""
+    long, short = 9_000_000, 1_000_000
+    light = control({0: [[long, short, short, short]] * 3}, [[1, 2, 3, 4], [13, 14, 15, 16], [25, 26, 27, 28]])
+    bare = control({0: [[short, long, short, short]]}, [[6, 7, 8, 9]])
+    assert Controls(light=light).odd_distance() is None
+    assert Controls(unprofiled=bare, light=light).odd_distance() == 6
+
+
+def test_where_a_distance_is_told_the_mean_step_is_by_it():
+    """A window of four steps before each block begins it, so that 6 of 8 blocks' steps collect."""
+    timed = control({0: [[9_000_000, 1_000_000]] * 4})
+    assert (timed.mean_ns(None), timed.mean_ns(4)) == (5_000_000, 3_000_000)
 
 
 @pytest.mark.slow
@@ -262,7 +278,8 @@ def test_where_odd_steps_cost_most_they_are_the_answer(run, true_ms):
     assert found.recommended is not None and found.recommended.kind == "odd"
     low_ns, high_ns = found.recommended.within_ns
     assert low_ns < true_ms * 1e6 < high_ns
-    assert f"the mean step would be shorter: {ms(found.recommended.gain_ns)} less" in found.headline
+    after_ns, before_ns = found.recommended.step_ns, found.recommended.before_ns
+    assert f"the mean step would take {ms(after_ns)} instead of {ms(before_ns)}" in found.headline
 
 
 def test_what_ddp_would_take_a_host_that_sets_the_pace_is_not_known_of_one_gpu():

@@ -37,6 +37,8 @@ def scenario_of(world: World, fault: Fault) -> tuple[str, str]:
         return "input", "DataLoader"
     if fault.kind == "slow gpu" and world.strategy == PIPELINE:
         return "straggler", f"stage {fault.rank}: compute"
+    if fault.kind == "slow link" and fault.rank is not None:
+        return "links", f"links of rank {fault.rank}"
     kind, at = UNDONE[fault.kind]
     return kind, at.format(fault.rank)
 

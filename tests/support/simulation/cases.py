@@ -105,6 +105,7 @@ CASES = {
     "many launches": _case(HOSTS, many_launches(150)),
     "small reductions": _case(HOSTS, small_reductions(16)),
     "synchronized batches": _case(replace(SLOW_LINKS, batches=4), synchronized_batches()),
+    "slow pair of links": _case(replace(SLOW_LINKS, ranks=4, tensor=2), slow_link(3, 3)),
     "sharded, slow link": _case(replace(SHARDS, link_gbps=10), slow_link(2)),
     "sharded, late host": _case(SHARDS, late_host(2, 8)),
     "shared layers, slow host": _case(replace(HOSTS, ranks=4, tensor=2), slow_host(2, 1.3)),

@@ -119,7 +119,7 @@ class Writer:
         ranks = group.ranks if peer is None else (rank, peer) if kind == "send" else (peer, rank)
         share = (len(ranks) - 1) / len(ranks)
         factor = {"all_reduce": 2 * share, "all_gather": share, "reduce_scatter": share}.get(kind, 1.0)
-        slow = world.size("slow link", rank) or 1.0
+        slow = max(world.size("slow link", member) for member in ranks) or 1.0
         ns = int(slow * (world.latency_us * 1000 + nbytes * factor / world.link_gbps))
         return Transfer(kind, group, ranks, nbytes, ns, peer)
 
