@@ -26,7 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-TRUTH = "truth.jsonl"
+TRUTH, CURED = "truth.jsonl", "cured.jsonl"
 GPUS, BLOCKS, STEPS, SETTLING = 2, 4, 15, 5
 RECORD = ("--wait", "10", "--warmup", "2", "--active", "4", "--rounds", "3")
 # A fifth of the true gain off is still its size.
@@ -37,7 +37,7 @@ FIFTH = 0.2
 class Fault:
     """A fault: the code of the advice that cures it, the model it is in, batch and image, what NCCL is told.
 
-    `at_most`: of the cure a bound alone is known.
+    `at_most`: of the cure a bound alone is known. `is_environment`: what NCCL is told is the fault.
     """
 
     code: str
@@ -46,8 +46,10 @@ class Fault:
     pixels: int = 224
     environment: str = ""
     at_most: bool = False
+    is_environment: bool = False
 
 
+OVER_MEMORY = "NCCL_P2P_DISABLE=1"
 FAULTS = {
     "loader": Fault("input", "resnet50", 64),
     "optimizer": Fault("optimizer", "gpt", 8),
@@ -57,9 +59,11 @@ FAULTS = {
     "savestep": Fault("odd", "resnet50", 64),
     "evaluate": Fault("odd", "resnet50", 64),
     "buffers": Fault("buffers", "resnet50", 32, 64),
-    "accum": Fault("accumulation", "vgg16", 16, environment="NCCL_P2P_DISABLE=1"),
+    "accum": Fault("accumulation", "vgg16", 16, environment=OVER_MEMORY),
+    "transport": Fault("transport", "vgg16", 64, environment=OVER_MEMORY, at_most=True, is_environment=True),
     "latehost": Fault("straggler", "resnet18", 64),
     "slowrank": Fault("straggler", "resnet50", 64),
+    "sharedgpu": Fault("straggler", "resnet50", 64),
     "item": Fault("synchronize", "gpt", 8),
     "emptycache": Fault("allocator", "resnet50", 32),
     "small": Fault("coalesce", "resnet50", 64),
@@ -78,10 +82,8 @@ def record(folder: Path, faults: list[str]) -> None:
     known = {row["fault"] for row in truths(folder)}
     for environment in sorted({FAULTS[name].environment for name in faults}):
         asked = [name for name in faults if FAULTS[name].environment == environment and name not in known]
-        changed = os.environ | dict([environment.split("=")] if environment else [])
-        if asked:
-            launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={GPUS}", script]
-            subprocess.run([*launch, "truth", str(folder / TRUTH), *asked], env=changed, check=False)
+        _time(folder / TRUTH, asked, environment)
+    _time(folder / CURED, [name for name in faults if FAULTS[name].is_environment and name not in known], "")
     for name in faults:
         if (folder / name).exists():
             continue
@@ -91,15 +93,24 @@ def record(folder: Path, faults: list[str]) -> None:
         subprocess.run([*command, "--", script, "program", name], env=changed, check=False)
 
 
+def _time(path: Path, faults: list[str], environment: str) -> None:
+    """Time faults and their cures in one launch."""
+    changed = os.environ | dict([environment.split("=")] if environment else [])
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={GPUS}", __file__]
+    if faults:
+        subprocess.run([*launch, "truth", str(path), *faults], env=changed, check=False)
+
+
 # The program.
 
 
 def program(fault: str) -> None:
     """Train with a fault until whoever records has enough."""
     with _group() as device:
-        step = Program(fault, device, cured=False).step
-        for number in range(200):
-            step(number)
+        trained = Program(fault, device, cured=False)
+        with trained.neighbour():
+            for number in range(200):
+                trained.step(number)
 
 
 def truth(path: Path, faults: list[str]) -> None:
@@ -113,7 +124,8 @@ def truth(path: Path, faults: list[str]) -> None:
             times: dict[str, list[float]] = {way: [] for way in programs}
             for _ in range(BLOCKS):
                 for way, each in programs.items():
-                    times[way].append(_timed(each.step, device))
+                    with each.neighbour():
+                        times[way].append(_timed(each.step, device))
             means = torch.tensor([sum(ns) / len(ns) for ns in times.values()], device=device)
             dist.all_reduce(means)
             if dist.get_rank() == 0:
@@ -181,6 +193,19 @@ class Program:
         self.batch = self._batch(device, pinned=False)
         self.small = [torch.ones(1000, device=device) for _ in range(200)]
         self.other = torch.randn(4096, 4096, device=device, dtype=torch.bfloat16)
+
+    @contextlib.contextmanager
+    def neighbour(self) -> Iterator[None]:
+        """Have another process multiply matrices on rank 1's GPU, where that is the fault."""
+        if self.fault != "sharedgpu" or self.cured or self.rank != 1:
+            yield
+            return
+        beside = subprocess.Popen([sys.executable, "-c", MULTIPLIES, str(self.device.index)], stdout=subprocess.PIPE)
+        assert beside.stdout is not None
+        beside.stdout.readline()
+        yield
+        beside.kill()
+        beside.wait()
 
     def _optimizer(self) -> Any:
         import torch
@@ -277,6 +302,17 @@ class Program:
             torch.cuda.empty_cache()
 
 
+MULTIPLIES = """
+import sys, torch
+matrix = torch.randn(4096, 4096, device=f"cuda:{sys.argv[1]}", dtype=torch.bfloat16)
+print("ready", flush=True)
+while True:
+    for _ in range(50):
+        matrix @ matrix
+    torch.cuda.synchronize()
+"""
+
+
 class Samples:
     """Samples that take 0.6 ms each to make."""
 
@@ -333,8 +369,12 @@ def _spin(seconds: float) -> None:
 
 def truths(folder: Path) -> list[dict[str, Any]]:
     """Return the faults whose truth is known."""
-    path = folder / TRUTH
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    found, cured = (
+        [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+        for path in (folder / TRUTH, folder / CURED)
+    )
+    without = {row["fault"]: {"cured_ns": row["cured_ns"]} for row in cured}
+    return [row | without.get(row["fault"], {}) for row in found]
 
 
 def judge(folder: Path) -> None:
