@@ -221,6 +221,11 @@ class Code(StrEnum):
     )
     LINKS_OF_OTHER_DEVICES = _warning("links_of_other_devices", "the calibration is of other devices")
     LINKS_OF_OTHER_TRANSPORT = _warning("links_of_other_transport", "the calibration is of another transport")
+    NVLINK_NOT_USED = _warning(
+        "nvlink_not_used",
+        "NCCL goes over host memory or sockets within a host whose GPUs NVLink joins",
+        "NCCL_DEBUG=INFO says why; containers need --ipc=host, and all GPUs",
+    )
     UTILIZATION_IS_NULL = _note("utilization_is_null", "the link's own rate is not known")
     # Buckets and layers.
     BUCKETS_LEFT_ASIDE = _warning("buckets_left_aside", "run.json's buckets are not those of the traces")

@@ -14,7 +14,7 @@ from analyzers.rank import LayerSource, RankSummary
 from analyzers.rank.kernels import Precision, Ranked, peak_flops_per_s
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.remedies import Evidence
-from analyzers.run import Manifest, hosts
+from analyzers.run import Manifest
 from analyzers.trace import Collective
 
 # Kernels of matrix products and convolutions in FP32 outside of tensor cores, as cuBLAS, cuDNN and CUTLASS name them.
@@ -44,10 +44,6 @@ def evidence_of(analyses: Analyses) -> Evidence:
         pipelines=pipeline_summaries(analyses.pipelines, _schedule(manifest)),
         attention=[row for row in analyses.attention if row.step in steps],
         driven_ns=_driven_ns(analyses),
-        transport=manifest.transport,
-        devices=manifest.devices,
-        is_one_host=len(set(hosts(manifest, analyses.run.ranks).values())) == 1,
-        exposed_transfer_ns=float(np.mean(analyses.exposed.exposed_transfer_ns[analyses.typical.windows])),
         products_ns=_in_kernels(analyses, _is_product) if _has_tensor_cores(analyses) else 0.0,
         layout_ns=_in_kernels(analyses, lambda kernel: bool(_LAYOUT.search(kernel.name))),
     )

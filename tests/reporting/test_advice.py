@@ -47,39 +47,6 @@ def test_bounds_come_by_size_and_cheaper_forms_of_compute_last():
     assert found["contention"].because == "estimated from like kernels without communication beside them"
 
 
-OVER_MEMORY: dict[str, Any] = {
-    "transport": "SHM/direct",
-    "devices": ["NVIDIA H100 80GB HBM3"] * 2,
-    "is_one_host": True,
-    "exposed_transfer_ns": 300_000.0,
-}
-
-
-def test_nccl_over_host_memory_where_nvlink_is_is_named_with_what_keeps_it():
-    (piece,) = advised(**OVER_MEMORY, environment={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "0"}).values()
-    assert (piece.code, piece.at_most_ns) == ("transport", 300_000)
-    assert piece.text == "let NCCL use NVLink: unset NCCL_P2P_DISABLE"
-    assert "SHM/direct" in piece.problem
-    (unnamed,) = advised(**OVER_MEMORY).values()
-    assert "NCCL_DEBUG=INFO" in unnamed.text
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"transport": "P2P/CUMEM"},
-        {"transport": None},
-        {"is_one_host": False},
-        {"devices": ["NVIDIA H100 PCIe"] * 2},
-        {"devices": ["NVIDIA H200 NVL"] * 2},
-        {"devices": []},
-    ],
-    ids=str,
-)
-def test_where_nvlink_is_used_or_may_not_be_there_no_transport_is_advised(changed):
-    assert advised(**OVER_MEMORY | changed) == {}
-
-
 def test_no_bound_exceeds_the_step():
     (piece,) = advised(driven_ns=2 * STEP).values()
     assert (piece.at_most_ns, piece.share, piece.gain_ns) == (STEP, 1.0, None)

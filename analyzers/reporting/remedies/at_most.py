@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
@@ -22,11 +21,6 @@ from analyzers.units import duration
 _HIDES = {"reduce_scatter_group", "max_connections", "attention_transfer", "async_tp"}
 # Cheaper forms of compute: they stand on a line of their own, and are no finding.
 CHEAPER_FORMS = {"fp32", "layout"}
-# GPUs that are sold on boards with NVLink alone, as they call themselves; their cards with PCIe have other names.
-_NVLINK = re.compile(r"SXM|H100 80GB HBM3|H200(?! NVL)|B[23]00")
-_BELOW_NVLINK = ("SHM", "NET")
-# What keeps NCCL from NVLink within a host: docs.nvidia.com, NCCL, Environment Variables.
-_AGAINST_NVLINK = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 # Of these what takes less than a twentieth of the step is not worth a line.
 FORMS_SHARE = 0.05
 
@@ -93,24 +87,6 @@ def _contention(evidence: Evidence) -> Iterator[Advice]:
     )
 
 
-def _transport(evidence: Evidence) -> Iterator[Advice]:
-    """Of GPUs of one host that NVLink joins what NCCL exposes of transfers over host memory or sockets."""
-    is_slow = (evidence.transport or "").startswith(_BELOW_NVLINK)
-    if not is_slow or not evidence.is_one_host or not all(map(_NVLINK.search, evidence.devices or ("",))):
-        return
-    named = [name for name in _AGAINST_NVLINK if evidence.environment.get(name, "0") not in ("", "0")]
-    yield advised(
-        "transport",
-        f"let NCCL use NVLink: unset {' and '.join(named)}"
-        if named
-        else "find out why NCCL does not use NVLink "
-        "(NCCL_DEBUG=INFO says it; nvidia-smi nvlink -s): containers need peers' devices, and --ipc=host",
-        evidence.exposed_transfer_ns,
-        f"NCCL goes over {evidence.transport}, and NVLink joins these GPUs",
-        f"{' and '.join(f'{name}={evidence.environment[name]}' for name in named)} is set" if named else "",
-    )
-
-
 def _tensor(evidence: Evidence) -> Iterator[Advice]:
     yield from advice_on_tensor(evidence, evidence.tensor, evidence.is_async_tp_on)
 
@@ -134,6 +110,6 @@ def _cheaper_forms(evidence: Evidence) -> Iterator[Advice]:
 
 
 _RULES: Iterable[Callable[[Evidence], Iterator[Advice]]] = (
-    *(_data_parallel, _contention, _transport, advice_on_sharded, _tensor, advice_on_attention, advice_on_pipelines),
+    *(_data_parallel, _contention, advice_on_sharded, _tensor, advice_on_attention, advice_on_pipelines),
     _cheaper_forms,
 )

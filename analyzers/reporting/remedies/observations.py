@@ -15,11 +15,10 @@ class Evidence(StepTime, frozen=True):
 
     `trained_ns` is the step that people train, of which shares are. `free_compute_ns` is compute with no
     communication beside it, which could hide some, None where it is not known. `latency_ns` is the shortest
-    transfer of an all_reduce, None where none is known. `environment` is what run.json has of it, and `transport`
-    what NCCL's channels go over; `exposed_transfer_ns` is a step's. `driven_ns` is what nn.DataParallel's one
-    process leaves its devices idle, and exposes of their transfers, None of other runs. `products_ns` are a step's
-    FP32 products and convolutions outside of tensor cores, `layout_ns` its layout copies and batch norms outside of
-    channels_last, on the rank that has most.
+    transfer of an all_reduce, None where none is known. `environment` is what run.json has of it. `driven_ns` is
+    what nn.DataParallel's one process leaves its devices idle, and exposes of their transfers, None of other runs.
+    `products_ns` are a step's FP32 products and convolutions outside of tensor cores, `layout_ns` its layout copies
+    and batch norms outside of channels_last, on the rank that has most.
     """
 
     trained_ns: float = 0.0
@@ -33,9 +32,5 @@ class Evidence(StepTime, frozen=True):
     attention: Sequence[AttentionRow] = ()
     pipelines: Sequence[PipelineSummary] = ()
     driven_ns: float | None = None
-    transport: str | None = None
-    devices: Sequence[str] = ()
-    is_one_host: bool = False
-    exposed_transfer_ns: float = 0.0
     products_ns: float = 0.0
     layout_ns: float = 0.0
