@@ -22,6 +22,7 @@ from analyzers.reporting.device_lanes import (
     path_lanes,
 )
 from analyzers.reporting.document import (
+    DIGEST_SCHEMA,
     REPORT_SCHEMA,
     ControlFigures,
     Headline,

@@ -183,7 +183,10 @@ def _longer(rows: Breakdown, counted: Mask, typical: Mask, step: int) -> _Longer
     more_ns = {part: _excess(getattr(rows, part.field), longest, same) for part in PARTS}
     most = max(more_ns, key=lambda part: more_ns[part])
     whole_ns = _excess(rows.span_ns, longest, same)
-    why = f"{ms(whole_ns)} longer than the typical step, most of it ({ms(more_ns[most])}) {most.words}"
+    of_it = f", most of it ({ms(more_ns[most])}) {most.words}"
+    if more_ns[most] > whole_ns * (1 + 1 / TENTH):
+        of_it = f" ({ms(more_ns[most])} more {most.words}, less of all else)"
+    why = f"{ms(whole_ns)} longer than the typical step{of_it}"
     pause_in = int(rows.pause_in[longest])
     if most is IDLE and pause_in not in (UNKNOWN, step):
         why = f"{why} (on the CPU in ProfilerStep#{pause_in})"

@@ -133,3 +133,10 @@ def test_the_command_takes_launches_of_each(capsys):
     assert main(["compare", DDP2, DDP2, "--against", DDP4, DDP4, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["a_launches"], document["b_launches"]) == (2, 2)
+
+
+def test_a_reports_summary_has_no_steps_to_compare(tmp_path, capsys):
+    digest = tmp_path / "summary.json"
+    assert main(["report", DDP2, "--json", "--summary", "-o", str(digest)]) == 0
+    code, line = fails(capsys, "compare", str(digest), DDP4)
+    assert (code, "save it with --json alone" in line) == (1, True)

@@ -171,9 +171,12 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
 
     Raises AnalysisError, UsageError.
     """
+    from analyzers.reporting import DIGEST_SCHEMA as DIGEST
     from analyzers.reporting import REPORT_SCHEMA as REPORT
     from analyzers.reporting import from_json, report
 
+    if _is_saved(path, DIGEST):
+        raise AnalysisError(f"{path} is a report's summary (--summary), without its steps: save it with --json alone")
     if not _is_saved(path, REPORT):
         if options.html is None:
             return report(read(options, path), links), ()

@@ -22,6 +22,7 @@ from tracer.views.sections import (
     gains_remark,
     line_title,
     listed_advice,
+    profiled_ns,
     profiled_words,
     short,
     together_words,
@@ -96,8 +97,9 @@ class Top:
 def top(report: Report) -> Top:
     """Build the first screen from the headline."""
     headline = report.summary.headline
-    profiled_ns = headline.profiled_step_ns if headline.mark_ns is None else headline.mark_ns
-    figure, _, unit = ms(profiled_ns if headline.step_ns is None else headline.step_ns).partition(" ")
+    own_ns = profiled_ns(report) if headline.mark_ns is None else headline.mark_ns
+    figure, _, unit = ms(own_ns if headline.step_ns is None else headline.step_ns).partition(" ")
+    advised = listed_advice(report)
     return Top(
         figure=figure,
         unit=unit,
@@ -106,8 +108,8 @@ def top(report: Report) -> Top:
         parts=list(_parts(report)),
         of=report.summary.bar.of if report.summary.bar is not None else "profiled",
         grade=_GRADES[headline.trust],
-        advice=[ShownAdvice(piece, _moment(report, piece.code)) for piece in listed_advice(report)],
-        gains="; ".join(filter(None, (degree_words(report), together_words(report), gains_remark(report)))),
+        advice=[ShownAdvice(piece, _moment(report, piece.code)) for piece in advised],
+        gains="; ".join(filter(None, (degree_words(report), together_words(report), gains_remark(report, advised)))),
     )
 
 

@@ -42,6 +42,7 @@ from tracer.views.sections.pipeline import pipeline_section
 from tracer.views.sections.ranks import by_rank, communicates, device_name, named
 from tracer.views.sections.screen import (
     first_screen_text,
+    profiled_ns,
     profiled_words,
     step_sentence,
     trust_words,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from analyzers.reporting import Advice, IdleFrom, Report, SyncCost, is_cheap
@@ -90,9 +90,9 @@ def together_words(report: Report) -> str:
     return f"{'both' if len(gains) == 2 else f'all {len(gains)}'} together {ms(together_ns)}{whole}"
 
 
-def gains_remark(report: Report) -> str:
-    """Say how to read the gains of advice."""
-    at_most = ", < at most" if any(piece.gain_ns is None for piece in report.summary.advice) else ""
+def gains_remark(report: Report, shown: Iterable[ListedAdvice]) -> str:
+    """Say how to read the gains of advice that is shown."""
+    at_most = ", < at most" if any(piece.gain.startswith("<") for piece in shown) else ""
     return f"what is saved per {report.summary.headline.step_word}, and between what that lies{at_most}"
 
 

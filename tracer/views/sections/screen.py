@@ -120,7 +120,7 @@ class _Layout:
         gains = max(len(piece.gain) for piece in shown) + 2
         lines = [line for place, piece in enumerate(shown) for line in self._piece(piece, gains, is_first=place == 0)]
         more = f" ({len(pieces) - len(shown)} more: --full)" if len(pieces) > len(shown) else ""
-        return [*lines, *self._more(), *self._wrapped("", f"{gains_remark(self.report)}{more}", style=_FAINT)]
+        return [*lines, *self._more(), *self._wrapped("", f"{gains_remark(self.report, shown)}{more}", style=_FAINT)]
 
     def _piece(self, piece: ListedAdvice, gains: int, *, is_first: bool) -> list[Line]:
         """Return a piece of advice; of the first also what was measured."""
@@ -226,12 +226,26 @@ def step_sentence(report: Report) -> str:
     if headline.step_word != "step":
         return f"{ms(headline.profiled_step_ns)} for the whole trace, in which no step is marked"
     if headline.step_ns is None:
-        return f"{profiled_words(headline, ' per step')}; how long it takes without the profiler is not known"
+        profiled = ms(profiled_ns(report))
+        words = (
+            f"{profiled} per step while profiled" if headline.mark_ns is None else profiled_words(headline, " per step")
+        )
+        return f"{words}; how long it takes without the profiler is not known"
     limits = controls.interval("unprofiled_step_ns")
     is_wide = limits is not None and limits[1] - limits[0] > 0.05 * headline.step_ns
     known = controls.known("unprofiled_step_ns") if is_wide else ""
     told = (f"{ms(headline.step_ns)} per step{known}", controls.on_average(), profiled_words(headline))
     return ", ".join(filter(None, told))
+
+
+def profiled_ns(report: Report) -> float:
+    """Return the profiled step that the bar is of: the mean, as the sentence has it; else the median one."""
+    whole = report.summary.bar
+    return (
+        float(whole.step_ns)
+        if whole is not None and whole.of == "profiled"
+        else report.summary.headline.profiled_step_ns
+    )
 
 
 def profiled_words(headline: Headline, per: str = "") -> str:
