@@ -14,6 +14,7 @@ import msgspec
 from analyzers.comparison.change import Change, Method, State
 from analyzers.json_documents import encoded
 from analyzers.notices import Notice
+from analyzers.reporting import Bar
 from analyzers.statistics import LEAST_SHARE
 
 if TYPE_CHECKING:
@@ -173,6 +174,8 @@ class Comparison(msgspec.Struct, frozen=True):
     groups: list[GroupChange]
     account: StepAccount | None = None  # null where either run has no windows
     promise: Promise | None = None  # null where none of A's advice was followed in B, as far as B's tells
+    a_bar: Bar | None = None  # the step that people train, of the first of A's launches; null in older documents
+    b_bar: Bar | None = None
     odd_gone: PromisedGain | None = None  # what A's odd steps cost the mean step, where B's report names none
 
     @property

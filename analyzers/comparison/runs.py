@@ -103,6 +103,8 @@ def compare(a: Report | Sequence[Report], b: Report | Sequence[Report]) -> Compa
         layers=_layers(sides),
         collectives=_collectives(sides),
         groups=_by_group(sides),
+        a_bar=a.summary.bar,
+        b_bar=b.summary.bar,
     )
     warnings = [*comparison.warnings, *_too_few(comparison), *_of_launches(a, b, comparison)]
     leader, _ = leading(comparison)

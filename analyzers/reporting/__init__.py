@@ -10,7 +10,7 @@ Decisions: docs/dev/decisions/reporting.md
 """
 
 from analyzers.reporting.analyses import Analyses
-from analyzers.reporting.bar import bar_of
+from analyzers.reporting.bar import Bar, bar_of
 from analyzers.reporting.build import report, run_facts
 from analyzers.reporting.device_lanes import (
     CollectiveLane,

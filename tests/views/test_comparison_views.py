@@ -22,9 +22,10 @@ from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.sweeping import write_cell, write_sweep
 from tracer.cli import main, parse
 from tracer.commands.options.fail_on import parsed
+from tracer.views import COMM, COMPUTE, COPY, IDLE
 from tracer.views.html.comparison_page import comparison_html
 from tracer.views.html.templates import POLICY
-from tracer.views.sections.results.comparison import comparison_text
+from tracer.views.sections.results.comparison import comparison_text, promise_words
 from tracer.views.sections.results.comparison_tables import MOST_ROWS, comparison_tables, told_tables, untold_table
 
 pytestmark = pytest.mark.usefixtures("remembered")
@@ -330,3 +331,21 @@ def test_a_saved_report_is_known_however_it_was_written(tmp_path, capsys):
 def test_a_name_that_no_file_can_have_is_a_line(capsys):
     assert main(["compare", "a" * 300, str(SAMPLES / "resnet18-ddp2")]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_step_that_people_train_is_drawn_on_one_scale_in_text_and_page():
+    a, b = reported(SAMPLES / "resnet18-ddp2-sick"), reported(SAMPLES / "resnet18-ddp2-cured")
+    found = compare(a, b)
+    lines = comparison_text(found, full=True).splitlines()
+    heading = next(place for place, line in enumerate(lines) if line.startswith("A step without the profiler"))
+    drawn = [sum(line.count(part.glyph) for part in (COMPUTE, COMM, COPY, IDLE)) for line in lines[heading + 1 :][:2]]
+    assert drawn[1] / drawn[0] == pytest.approx(b.summary.bar.step_ns / a.summary.bar.step_ns, abs=0.02)
+    page = unescape(comparison_html(found))
+    assert 'id="trained"' in page
+    assert promise_words(found)[0] in page
+
+
+def test_no_step_is_drawn_where_one_run_was_not_timed_without_the_profiler():
+    found = compare(reported(SAMPLES / "resnet18-fsdp4"), reported(SAMPLES / "resnet18-ddp2"))
+    assert "A step without the profiler" not in comparison_text(found, full=True)
+    assert 'id="trained"' not in comparison_html(found)

@@ -42,7 +42,16 @@ from tracer.views.markdown import sections_markdown
 from tracer.views.palette import SPLIT_PARTS
 from tracer.views.sections.overview import report_sections
 from tracer.views.tensorboard import plugin as tab
-from tracer.views.tensorboard.event_files import SHARE, UNPROFILED, report_files, scalars, sessions, study_files
+from tracer.views.tensorboard.event_files import (
+    BAR,
+    SHARE,
+    UNPROFILED,
+    report_files,
+    run_scalars,
+    scalars,
+    sessions,
+    study_files,
+)
 from tracer.views.tensorboard.plugin import ASSETS, STATIC
 
 pytestmark = pytest.mark.usefixtures("remembered")
@@ -100,7 +109,11 @@ def test_all_ranks_together_are_the_series(logdir):
         (figures.step, tag): float(np.float32(value))
         for figures in together.steps
         for tag, value in scalars(figures).items()
-    } | {(together.steps[0].step, UNPROFILED): np.float32(reported(DDP4).run.controls.unprofiled_step_ns / 1e6)}
+    } | {(together.steps[0].step, tag): float(np.float32(value)) for tag, value in run_scalars(reported(DDP4)).items()}
+    bar = reported(DDP4).summary.bar
+    assert found[together.steps[0].step, UNPROFILED] == np.float32(bar.step_ns / 1e6)
+    assert found[together.steps[0].step, BAR.format("compute")] == np.float32(bar.compute_ns / bar.step_ns)
+    assert sum(share for (_, tag), share in found.items() if tag.startswith(BAR.format(""))) == pytest.approx(1)
     assert any("busbw" in tag for _, tag in found)
     for figures in together.steps:
         assert sum(figures.shares.values()) == pytest.approx(1)

@@ -8,10 +8,19 @@ from dataclasses import dataclass, replace
 from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, StepPart, count, in_legend, rounded_up
+from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, IDLE_OR_WAIT, StepPart, count, in_legend, rounded_up
 from tracer.views.html.chart import StepBar, Tick
 from tracer.views.html.templates import filled
-from tracer.views.sections.results import changed_means, comparison_title, part_label, told_tables, untold, untold_table
+from tracer.views.sections import shares_of_bar
+from tracer.views.sections.results import (
+    changed_means,
+    comparison_title,
+    part_label,
+    promise_words,
+    told_tables,
+    untold,
+    untold_table,
+)
 
 LOOKS = {part.field: part.look or part.field for part in CAUSE_PARTS}
 # A track's width and a strip's height, in their own units.
@@ -73,6 +82,8 @@ def comparison_html(
     values = {
         "title": comparison_title(comparison),
         "verdict": comparison.verdict,
+        "promise": promise_words(comparison) if isinstance(comparison, Comparison) else [],
+        "trained": _trained(comparison) if isinstance(comparison, Comparison) else [],
         "warnings": [str(warning) for warning in comparison.warnings],
         "tables": told_tables(comparison),
         "untold": untold_table(comparison),
@@ -82,7 +93,7 @@ def comparison_html(
         "fall": _waterfall(account) if account is not None else None,
         "steps": [_step_rows(name, step) for name, step in zip("AB", steps or (), strict=False)],
         "step_ticks": _ticks(0, steps[0].cell_ns * len(steps[0].strips[0].communication) / NS_PER_MS) if steps else [],
-        "parts": in_legend(CAUSE_PARTS),
+        "parts": [*in_legend(CAUSE_PARTS), IDLE, IDLE_OR_WAIT],
         "comm": COMM,
         "has_comm": any(strip.communication.any() for step in steps or () for strip in step.strips),
         "legend": _legend(_shown(account, steps or ())),
@@ -107,6 +118,26 @@ def _legend(parts: Sequence[StepPart]) -> list[StepPart]:
         replace(entry, label=(f"{IDLE.label}: " if entry in IDLE_LOOKS else "") + ", ".join(causes[entry.field]))
         for entry in in_legend(parts)
     ]
+
+
+def _trained(comparison: Comparison) -> list[StepBar]:
+    """Build a bar per run, of the step that people train, both to one scale; none where either is not known."""
+    bars = (comparison.a_bar, comparison.b_bar)
+    known = [(name, bar) for name, bar in zip("AB", bars, strict=True) if bar is not None and bar.of == "unprofiled"]
+    longest_ns = max((bar.step_ns for _, bar in known), default=0)
+    drawn = [
+        StepBar(
+            name,
+            ms(bar.step_ns),
+            [
+                (part.field, share * bar.step_ns, f"{part.label} {ms(share * bar.step_ns)}")
+                for part, share in shares_of_bar(bar)
+            ],
+            longest_ns - bar.step_ns,
+        )
+        for name, bar in known
+    ]
+    return drawn if len(drawn) == len(bars) else []
 
 
 def _bars(account: StepAccount) -> list[StepBar]:

@@ -39,7 +39,7 @@ from tracer.views.sections.overview import (
     run_title,
 )
 from tracer.views.sections.pipeline import pipeline_section
-from tracer.views.sections.ranks import by_rank, communicates, device_name, named
+from tracer.views.sections.ranks import bar, by_rank, communicates, device_name, named
 from tracer.views.sections.screen import (
     first_screen_text,
     profiled_ns,
@@ -47,5 +47,5 @@ from tracer.views.sections.screen import (
     step_sentence,
     trust_words,
 )
-from tracer.views.sections.step_bar import bar_shares
+from tracer.views.sections.step_bar import bar_is_of_profiled, bar_shares, drawn_shares, shares_of_bar
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings

@@ -14,7 +14,7 @@ from tracer.views import COMM, Drawing, Section, Span, plain, rendered
 from tracer.views.sections.advice import ListedAdvice, degree_words, gains_remark, listed_advice, together_words
 from tracer.views.sections.overview import run_title
 from tracer.views.sections.ranks import Standing, bar, communicates, device_name, named, shares_of
-from tracer.views.sections.step_bar import bar_is_of_profiled, drawn_shares, exposed_words
+from tracer.views.sections.step_bar import bar_is_of_profiled, bar_shares, drawn_shares, exposed_words
 
 MOST_LINES = 35
 WIDEST = 100
@@ -82,7 +82,7 @@ class _Layout:
         return [[Span(line, _BOLD)] for line in textwrap.wrap(plain(run_title(self.report.run)), self.columns)]
 
     def _step(self) -> list[Line]:
-        parts = drawn_shares(self.report)
+        parts = drawn_shares(bar_shares(self.report))
         drawn = bar(parts, self.columns)
         words = [f"{part.glyph} {part.label} {percent(share)}" for part, share in parts if share or part is not COMM]
         lines = self._wrapped("", step_words(self.report), style=_BOLD, indent=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from analyzers.reporting import Report
+from collections.abc import Sequence
+
+from analyzers.reporting import Bar, Report
 from analyzers.units import percent
 from tracer.views import BAR_PARTS, COMM, COMPUTE, COPY, EXPOSED_PARTS, IDLE, IDLE_OR_WAIT, StepPart
 
@@ -15,12 +17,17 @@ def bar_shares(report: Report) -> list[tuple[StepPart, float]]:
     bar = report.summary.bar
     if bar is None:
         return [(part, share) for part in BAR_PARTS if (share := report.summary.shares.get(part.field) or 0.0)]
+    return shares_of_bar(bar)
+
+
+def shares_of_bar(bar: Bar) -> list[tuple[StepPart, float]]:
+    """Return the parts of a bar and their shares."""
     return [(part, ns / bar.step_ns) for part in BAR_PARTS if bar.step_ns and (ns := getattr(bar, part.field) or 0)]
 
 
-def drawn_shares(report: Report) -> list[tuple[StepPart, float]]:
+def drawn_shares(shares: Sequence[tuple[StepPart, float]]) -> list[tuple[StepPart, float]]:
     """Return the same in as few parts as a line of text shows: exposed communication as one."""
-    of = dict(bar_shares(report))
+    of = dict(shares)
     exposed = sum(of.get(part, 0.0) for part in EXPOSED_PARTS)
     idle = IDLE_OR_WAIT if IDLE_OR_WAIT in of else IDLE
     return [(COMPUTE, of.get(COMPUTE, 0.0)), (COMM, exposed), (COPY, of.get(COPY, 0.0)), (idle, of.get(idle, 0.0))]

@@ -16,7 +16,7 @@ from analyzers.reporting import Report, StepFigures, StepSeries, series
 from analyzers.texts import encodable, utf8
 from analyzers.units import NS_PER_MS, NS_PER_S
 from tracer.views import SPLIT_PARTS, By, sections_markdown
-from tracer.views.sections import line_title, report_sections
+from tracer.views.sections import bar_is_of_profiled, bar_shares, line_title, report_sections
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -27,6 +27,7 @@ STEP, OVERLAP, BUSBW = "step/ms, profiled", "communication/overlap", "communicat
 # The step that people train: one figure of the whole run, beside those of all ranks.
 UNPROFILED = "step/ms, without the profiler"
 SHARE = "share of step/{}"
+BAR = "share of the step without the profiler/{}"
 GROUP = "exposed by process group/{}, ms"
 # A sweep's metrics, as hparams shows them beside what was swept; by tag the cell's figure.
 SWEPT = ("strategy", "gpus", "batch")
@@ -74,7 +75,10 @@ def scalars(figures: StepFigures) -> dict[str, float]:
 def run_scalars(report: Report) -> dict[str, float]:
     """Return the figures of a run that are no step's own, by tag, those that are known."""
     step_ns = report.run.controls.unprofiled_step_ns
-    return {} if step_ns is None else {UNPROFILED: step_ns / NS_PER_MS}
+    if step_ns is None:
+        return {}
+    shares = {BAR.format(part.label): share for part, share in bar_shares(report)} if step_ns else {}
+    return {UNPROFILED: step_ns / NS_PER_MS} | ({} if bar_is_of_profiled(report) else shares)
 
 
 def _event(figures: StepFigures, known: Mapping[str, float], origin_s: float) -> Event:

@@ -12,6 +12,7 @@ from tracer.views.sections.results.comparison import (
     comparison_text,
     comparison_title,
     part_label,
+    promise_words,
     untold,
 )
 from tracer.views.sections.results.comparison_tables import told_tables, untold_table

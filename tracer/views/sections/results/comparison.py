@@ -23,6 +23,7 @@ from tracer.views import (
     rendered,
     table,
 )
+from tracer.views.sections import bar, drawn_shares, shares_of_bar
 from tracer.views.sections.results.comparison_tables import (
     CHANGE,
     LABELS,
@@ -40,10 +41,11 @@ from tracer.views.sections.results.comparison_tables import (
     signed_figure,
 )
 
-# A first screen, and how many settings and cells it has; as many warnings and further changes as fit.
+# A first screen, and how many settings and cells it has; as many warnings and further changes, and bars, as fit.
 MOST_LINES, WIDEST = 35, 100
 FEW, MOST_CELLS = 3, 12
-FITTING = ((2, 5), (1, 5), (1, 2), (0, 1))
+FITTING = ((2, 5, True), (1, 5, True), (1, 2, True), (0, 1, True), (0, 1, False))
+WIDTH_OF_BARS = 80
 # Characters on each side of the axis of differences.
 HALF_BAR = 10
 
@@ -64,8 +66,9 @@ def comparison_text(
     if full:
         return rendered([*head, *_whole(comparison)], width, color)
     text = ""
-    for most_warnings, most_changed in FITTING:
-        parts = [*head, *_first_screen(comparison, most_warnings, most_changed), [_next(typed)]]
+    for most_warnings, most_changed, has_bars in FITTING:
+        screen = _first_screen(comparison, most_warnings, most_changed, has_bars=has_bars)
+        parts = [*head, *screen, [_next(typed)]]
         text = rendered(parts, min(width or WIDEST, WIDEST), color).rstrip("\n") + "\n"
         if text.count("\n") <= MOST_LINES:
             break
@@ -87,6 +90,7 @@ def _whole(comparison: Comparison | SweepComparison) -> list[Section]:
     return [
         [Caution(str(warning)) for warning in comparison.warnings],
         [Paragraph(words) for words in ([] if isinstance(comparison, SweepComparison) else promise_words(comparison))],
+        [] if isinstance(comparison, SweepComparison) else _bars(comparison),
         account_section(comparison),
         *(shown.blocks for shown in comparison_tables(comparison, MOST_ROWS)),
         [Paragraph(words) for words in changed_means(comparison)],
@@ -115,7 +119,9 @@ def between_words(limits: Sequence[float]) -> str:
     return f"{low} to {high}"
 
 
-def _first_screen(comparison: Comparison | SweepComparison, most_warnings: int, most_changed: int) -> list[Section]:
+def _first_screen(
+    comparison: Comparison | SweepComparison, most_warnings: int, most_changed: int, *, has_bars: bool
+) -> list[Section]:
     """Arrange the step's parts, what else changed, how much cannot be told, and the first warnings."""
     warnings: list[Block] = [Caution(str(warning)) for warning in comparison.warnings[:most_warnings]]
     if more := len(comparison.warnings) - len(warnings):
@@ -125,7 +131,26 @@ def _first_screen(comparison: Comparison | SweepComparison, most_warnings: int, 
     changed = _changed_otherwise(comparison, most_changed)
     told = [Paragraph(words) for words in (*_settings(comparison), f"{untold(comparison)} --full lists them.")]
     promise: Section = [Paragraph(words) for words in promise_words(comparison)]
-    return [promise, account_section(comparison), changed, told, warnings]
+    return [promise, _bars(comparison) if has_bars else [], account_section(comparison), changed, told, warnings]
+
+
+def _bars(comparison: Comparison) -> Section:
+    """Draw the step that people train in A and in B on one scale; nothing where either is not known."""
+    bars = (comparison.a_bar, comparison.b_bar)
+    known = [(name, one) for name, one in zip("AB", bars, strict=True) if one is not None and one.of == "unprofiled"]
+    if len(known) < len(bars):
+        return []
+    longest_ns = max(one.step_ns for _, one in known)
+    lines = [
+        [
+            Span(f"{name} {ms(one.step_ns):>9}  ", "bold"),
+            *bar(drawn_shares(shares_of_bar(one)), max(round(WIDTH_OF_BARS * one.step_ns / longest_ns), 1)),
+        ]
+        for name, one in known
+    ]
+    parts = [part for _, one in known for part, share in drawn_shares(shares_of_bar(one)) if share]
+    legend = "   ".join(f"{part.glyph} {part.label}" for part in dict.fromkeys(parts))
+    return [Heading(f"A step without the profiler: {legend}"), Drawing(lines)]
 
 
 def _steps_of_cells(comparison: SweepComparison) -> Section:
