@@ -284,7 +284,9 @@ class Code(StrEnum):
         "figures differ by no more than launches of the same thing may",
         "record more launches of each",
     )
-    LAUNCHES_UNLIKE = _warning("launches_unlike", "launches of one side of a comparison differ in their settings")
+    LAUNCHES_UNLIKE = _warning(
+        "launches_unlike", "launches of one side of a comparison differ in their settings, or one is there twice"
+    )
     CELL_LEFT_OUT = _warning("cell_left_out", "a cell of sweep.json makes no sense, or is there twice")
     CELL_UNREADABLE = _warning("cell_unreadable", "a cell's recording cannot be read, or is another cell's")
     TIMED_UNDER_PROFILER = _warning("timed_under_profiler", "cells have no step without the profiler")

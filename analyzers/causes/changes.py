@@ -219,6 +219,11 @@ class Common:
         used[self.calibrated.course.edges.edge] = True
         return used
 
+    @cached_property
+    def times_in_course(self) -> Int64:
+        """Return how often each edge is part of the course: the first step begins as the next one does."""
+        return np.bincount(self.calibrated.course.edges.edge, minlength=len(self.graph.edges))
+
     def _likes(self, chosen: Mask) -> Likes:
         facts, graph = self.facts, self.graph
         rows = np.flatnonzero(chosen & self.in_course)

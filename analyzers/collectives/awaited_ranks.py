@@ -23,7 +23,8 @@ def awaited(exchanged: Exchange) -> frozenset[RankNumber]:
     of_member = instances.step[instances.of_member]
     steps = np.unique(of_member[of_member >= 0])
     counted = of_member > steps[0] if len(steps) > FEWEST_STEPS else of_member >= 0
-    waits = np.flatnonzero((transfers.wait_ns > 0) & (transfers.waits_for >= 0) & (counted | (of_member < 0)))
+    counted |= not len(steps)
+    waits = np.flatnonzero((transfers.wait_ns > 0) & (transfers.waits_for >= 0) & counted)
     if not len(waits):
         return frozenset()
     step = of_member[waits]

@@ -69,9 +69,10 @@ def compare(a: Report | Sequence[Report], b: Report | Sequence[Report]) -> Compa
 
     Of one run each the steps are the sample; of several launches these are, each by its median.
     """
-    of_a, of_b = ([side] if isinstance(side, Report) else [*side] for side in (a, b))
+    given = [[side] if isinstance(side, Report) else [*side] for side in (a, b)]
+    of_a, of_b = map(_once, given)
     a, b = of_a[0], of_b[0]
-    sides = _Sides(of_a, of_b)
+    sides = _Sides(of_a, of_b, sum(map(len, given)) - len(of_a) - len(of_b))
     layouts = _layouts(a, b)
     controls = sides.pairs(_controls)
     # What a comparison is made for is corrected for nothing else.
@@ -87,10 +88,10 @@ def compare(a: Report | Sequence[Report], b: Report | Sequence[Report]) -> Compa
         test=Method(METHOD_OF_LAUNCHES) if sides.are_launches else Method(),
         different=_differences(a.run, b.run),
         warnings=[
+            *_of_sides(sides),
             *_warnings("A", a),
             *_warnings("B", b),
             *_of_both(a, b),
-            *_of_sides(sides),
             *([Notice(Code.LAYOUTS_DIFFER, layouts.why)] if layouts.same is False and layouts.why else []),
         ],
         layouts=layouts,
@@ -114,6 +115,11 @@ def compare(a: Report | Sequence[Report], b: Report | Sequence[Report]) -> Compa
     return replace(comparison, verdict=verdict(comparison))
 
 
+def _once(launches: Sequence[Report]) -> list[Report]:
+    """Return launches without those that are there already: a recording twice is no second sample."""
+    return [*{(each.run.name, each.run.origin_ns): each for each in launches}.values()]
+
+
 def _all_windows(launches: Sequence[Report]) -> list[Window]:
     return [window for report in launches for window in typical_of(report.windows)]
 
@@ -124,6 +130,7 @@ class _Sides:
 
     a: Sequence[Report]
     b: Sequence[Report]
+    repeated: int = 0
 
     @property
     def are_launches(self) -> bool:
@@ -353,7 +360,10 @@ def _of_both(a: Report, b: Report) -> Iterator[Notice]:
 
 
 def _of_sides(sides: _Sides) -> Iterator[Notice]:
-    """Warn where launches of one side are not the same thing."""
+    """Warn where launches of one side are not the same thing, or one is given twice."""
+    if sides.repeated:
+        text = f"{sides.repeated} of the runs given are recordings that are there already: each counts once"
+        yield Notice(Code.LAUNCHES_UNLIKE, text)
     for name, side in (("A", sides.a), ("B", sides.b)):
         unlike = [each for other in side[1:] for each in _differences(side[0].run, other.run)]
         if unlike:

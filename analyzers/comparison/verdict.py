@@ -97,7 +97,10 @@ def _step(change: Change, under: str, samples: str) -> str:
     if change.state == "within":
         return f"B's step cannot be told apart from A's: {both} ({share}).{between}"
     if change.state == "too_few":
-        apart = f", in every one of {change.a_steps} and {change.b_steps}" if change.apart else ""
+        apart = ""
+        if change.apart:
+            side = "below" if change.difference < 0 else "above"
+            apart = f", all {change.b_steps} of B's {side} all {change.a_steps} of A's"
         return f"There are too few {samples} to tell whether B's step changed: {both} ({share}{apart})."
     if change.state == "correlated":
         return f"B's step is {than}: {both}. Launches may differ as much: record more launches of both."

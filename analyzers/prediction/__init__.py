@@ -8,6 +8,7 @@ Decisions: docs/dev/decisions/prediction.md
 
 from analyzers.prediction.answering import usual, whatif
 from analyzers.prediction.answers import (
+    WHATIF_SCHEMA,
     AtGpus,
     Baseline,
     Prediction,

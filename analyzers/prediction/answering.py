@@ -13,7 +13,7 @@ from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import (
     OWN_WORDS,
-    SCHEMA,
+    WHATIF_SCHEMA,
     Baseline,
     Prediction,
     Recommended,
@@ -101,7 +101,7 @@ class _Answering:
         recommended, headline = first.recommended()
         trust, why = self._trust(recommended, *first.named(recommended))
         return WhatIf(
-            schema=SCHEMA,
+            schema=WHATIF_SCHEMA,
             run=self.run.name,
             baseline=baseline,
             scenarios=[*others, *found.predictions],

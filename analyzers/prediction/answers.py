@@ -16,7 +16,7 @@ from analyzers.statistics import LEAST_SHARE
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "tracer.whatif/3"
+WHATIF_SCHEMA = "tracer.whatif/3"
 UNTRUSTED = "not to be trusted"
 
 
@@ -231,7 +231,7 @@ def to_json(found: WhatIf) -> str:
 
 def from_json(text: str | bytes) -> WhatIf:
     """Read predictions that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
-    return decoded(text, WhatIf, SCHEMA, "make them with `tracer whatif RUN --json`")
+    return decoded(text, WhatIf, WHATIF_SCHEMA, "make them with `tracer whatif RUN --json`")
 
 
 def scenarios_frame(found: WhatIf) -> pd.DataFrame:

@@ -51,7 +51,7 @@ class FirstSentence:
 
     def _of_nothing(self) -> str:
         """Say that nothing is worth while, and what much of one thing would bring."""
-        said = "nothing that tracer knows of would bring 1 % of the step"
+        said = "no change that can be replayed would bring 1 % of the step"
         of_degree = (each for each in self.others if each.of_degree and each.gain_ns >= LEAST_SHARE * each.before_ns)
         most = next(of_degree, None)
         return said if most is None else f"{said} by itself; {self._would_take(most)}"
@@ -73,8 +73,8 @@ class FirstSentence:
         low_ns, high_ns = found.within_ns
         if found.gain_ns <= 0:
             return said
-        if low_ns <= 0:
-            return f"{said}; the gain is {ms(found.gain_ns)}, and not told apart from the replay's own error"
+        if found.interval_ns[0] <= 0:
+            return f"{said}; the gain, {ms(found.gain_ns)}, is not told apart from nothing"
         return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
 
     def _would_take(self, found: Prediction) -> str:

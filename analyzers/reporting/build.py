@@ -30,7 +30,7 @@ from analyzers.reporting.step_timeline import Timeline, timeline
 from analyzers.reporting.summary import summary_of_report
 from analyzers.reporting.typical_steps import Steps
 from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, host_notices, world_size
-from analyzers.scenarios import Subject, find_time_slices
+from analyzers.scenarios import Subject
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -186,6 +186,7 @@ def control_figures(controls: Controls, window: str, every: int | None) -> Contr
         unprofiled_mean_ns=controls.mean_ns("unprofiled", every),
         unprofiled_timed=controls.unprofiled.timed_steps if controls.unprofiled is not None else 0,
         unprofiled_odd=controls.unprofiled.odd_steps if controls.unprofiled is not None else 0,
+        odd_every=every,
         nosync_step_ns=controls.step_ns("nosync"),
         profiled_step_ns=controls.step_ns(window),
         distortion=controls.distortion(window),
@@ -241,7 +242,7 @@ def notices_of(analyses: Analyses) -> Iterator[Notice]:
 
 def _shared_devices(subject: Subject | None) -> Iterator[Notice]:
     if subject is not None:
-        for place, slices in find_time_slices(subject).items():
+        for place, slices in subject.time_slices.items():
             text = f"rank {subject.lags.graph.ranks[place]}'s GPU {slices}"
             yield Notice(Code.DEVICE_IS_SHARED, text, Code.DEVICE_IS_SHARED.facts.do)
 

@@ -175,6 +175,7 @@ class ControlFigures(msgspec.Struct, frozen=True):
     unprofiled_mean_ns: int | None = None
     unprofiled_timed: int = 0
     unprofiled_odd: int = 0
+    odd_every: int | None = None
     nosync_step_ns: int | None = None
     profiled_step_ns: int | None = None
     distortion: float | None = None
@@ -206,6 +207,8 @@ class ControlFigures(msgspec.Struct, frozen=True):
         typical_ns, mean_ns = self.unprofiled_step_ns, self.unprofiled_mean_ns
         if typical_ns is None or mean_ns is None or mean_ns - typical_ns < typical_ns / TENTH:
             return ""
+        if self.odd_every is not None:
+            return f"{ms(mean_ns)} on average"
         is_odd = "is odd" if self.unprofiled_odd == 1 else "are odd"
         return f"{ms(mean_ns)} on average ({self.unprofiled_odd} of {self.unprofiled_timed} timed steps {is_odd})"
 

@@ -174,9 +174,9 @@ def _idle(drawn: DrawnFrom) -> Problem:
     words, suspected = f"{noun} {doing} for {_of_step(drawn, share)}{most}", drawn.found.suspected
     if is_idle:
         return Problem("idle", words, share, None, None)
-    if suspected is None or suspected.interval_ns is None:
+    if suspected is None or suspected.within_ns is None:
         return Problem("exposed_wait", words, share, None, None)
-    between = between_ms((max(suspected.interval_ns[0], 0), suspected.interval_ns[1]))
+    between = between_ms(suspected.within_ns)
     words += f" for {suspected.at}: {suspected.because}; what that costs is not told apart ({between})"
     return Problem("exposed_wait", words, share, None, suspected.text)
 

@@ -83,6 +83,12 @@ def _missing_words(judged: Judged) -> str:
     return f"{of}: report the traces of all ranks together"
 
 
+def _replay_words(judged: Judged) -> str:
+    error = judged.replay_error or 0
+    off = f"{percent(abs(error))} {'longer' if error > 0 else 'shorter'}"
+    return f"the replay was {off} than the unprofiled step before it was fitted to that"
+
+
 def _step_words(judged: Judged) -> str:
     return (
         f"steps without the profiler differ by {percent(judged.step_error)} either way: record more rounds, on a quiet "
@@ -96,7 +102,7 @@ _DOUBTS = (
     Doubt(
         "low",
         lambda j: j.bar.exposed_unresolved_ns > MUCH * j.bar.step_ns,
-        lambda j: "much of the communication is unresolved: its other members' kernels are missing",
+        lambda j: "much of the communication is unresolved: other members' kernels are missing, or began unprofiled",
     ),
     Doubt(
         "low",
@@ -108,17 +114,14 @@ _DOUBTS = (
     Doubt(
         "low",
         lambda j: abs(j.replay_error or 0) > QUARTER,
-        lambda j: (
-            f"the replay by the controls alone misses the unprofiled step by {percent(abs(j.replay_error or 0))}: "
-            "record more rounds"
-        ),
+        lambda j: f"{_replay_words(j)}: record more rounds",
     ),
     Doubt("fair", lambda j: j.step_error > TWENTIETH, _step_words),
     Doubt("fair", lambda j: j.gain_error > TWENTIETH, _gain_words),
     Doubt(
         "fair",
         lambda j: abs(j.replay_error or 0) > TWENTIETH,
-        lambda j: f"the replay by the controls alone misses the unprofiled step by {percent(abs(j.replay_error or 0))}",
+        _replay_words,
     ),
     Doubt(
         "fair",

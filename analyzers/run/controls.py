@@ -90,24 +90,22 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return round(float(np.median(typical))) if len(typical) else None
 
     def mean_ns(self, every: int | None) -> int | None:
-        """Return the mean step, ns; None only where there is none.
+        """Return the mean step, odd ones counted in, ns; None only where there is none.
 
-        It is that of all steps, odd ones as well, but where their distance, `every`, is told: blocks that are timed may
-        hold more or fewer of them than training does.
+        Where their distance, `every`, is told, it is the typical step and what they add to it: blocks that are timed
+        may hold more or fewer of them than training does. Else it is the mean of what was timed.
         """
-        steps, cost, typical_ns = (
-            np.concatenate([np.zeros(0), *self._steps_ns]),
-            self.odd_cost_ns(every),
-            self.median_ns,
-        )
+        typical_ns, cost = self.median_ns, self.odd_cost_ns(every)
         if every is not None and cost is not None and typical_ns is not None:
             return typical_ns + round(cost[0])
+        steps = np.concatenate([np.zeros(0), *self._steps_ns])
         return round(float(np.mean(steps))) if len(steps) else None
 
     def odd_cost_ns(self, every: int | None) -> tuple[float, Limits] | None:
         """Return what odd steps add to the mean step, ns, and what that lies between; None without any.
 
-        `every` is their distance, if one is told; else it is no more than the mean step is longer than the typical one.
+        Where their distance, `every`, is told, it is what they are longer by, over that; else what they add to the mean
+        of what was timed.
         """
         steps, typical_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns
         if not self.odd_steps or typical_ns is None:
@@ -116,6 +114,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         added = added[self._odd] / every if every else added
         cost = float(added.mean())
         if not every:
+            # What typical steps are longer than their median is chance, and no step's that is odd.
             cost = min(cost, max(float(steps.mean()) - typical_ns, 0.0))
         apart = NORMAL * float(added.std(ddof=1)) / len(added) ** 0.5 if len(added) > 1 else cost
         return cost, (cost - apart, cost + apart)
@@ -133,9 +132,9 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def odd_longer_ns(self) -> float:
-        """Return how much longer odd steps take than the typical one, the median over them; 0 without any."""
+        """Return how much longer odd steps take than the typical one, the mean over them; 0 without any."""
         steps, typical_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns
-        return float(np.median(steps[self._odd])) - typical_ns if self.odd_steps and typical_ns is not None else 0.0
+        return float(np.mean(steps[self._odd])) - typical_ns if self.odd_steps and typical_ns is not None else 0.0
 
     @property
     def timed_steps(self) -> int:

@@ -36,7 +36,6 @@ from analyzers.scenarios.scenario import LEAST_SHARE, Kind, Scenario, Subject, T
 from analyzers.scenarios.shared_work import ALIKE, EXPERTS, STAGES
 from analyzers.scenarios.small import COALESCE, UNUSED
 from analyzers.scenarios.synchronizing import SYNCHRONIZE
-from analyzers.scenarios.time_slices import find_time_slices
 
 KINDS = (
     *(STRAGGLER, ALIKE, EXPERTS, STAGES),

@@ -102,7 +102,7 @@ _ONE_WAY = {
 }
 
 COPIES = everywhere(
-    Scenario("copies", "pageable copies", copies_pinned, "pin_memory=True and non_blocking=True"),
+    Scenario("copies", "pageable copies", copies_pinned, "copies from and to pinned memory, non_blocking=True"),
     lambda subject: bool(pageable_copies(subject.lags, "Pageable").any()),
     _tell,
 )

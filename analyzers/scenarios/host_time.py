@@ -51,7 +51,7 @@ def _without(scenario: Scenario, cause: Cause, charge: Charge, tell: Callable[[S
 
 def _tell_input(subject: Subject) -> Told:
     fetched = np.rint(subject.lags.facts.covered_ns(Cause.INPUT)).astype(np.int64)
-    by_rank = np.bincount(np.maximum(subject.lags.graph.edge_rank, 0), fetched * subject.lags.common.in_course)
+    by_rank = np.bincount(np.maximum(subject.lags.graph.edge_rank, 0), fetched * subject.lags.common.times_in_course)
     longest, steps = int(by_rank.argmax()), len(subject.model.calibrated.course.steps)
     rank = f" on rank {subject.lags.graph.ranks[longest]}" if len(by_rank) > 1 else ""
     loaders = subject.manifest.training.loaders if subject.manifest.training is not None else []

@@ -14,7 +14,7 @@ from analyzers.run import find_held_up, find_slowed, hosts
 from analyzers.scenarios.host_time import input_ns
 from analyzers.scenarios.removal import relieved, waiting_for
 from analyzers.scenarios.scenario import LEAST_SHARE, UNTOLD, Kind, Scenario, Subject, Told
-from analyzers.scenarios.time_slices import TimeSlices, find_time_slices
+from analyzers.scenarios.time_slices import TimeSlices
 from analyzers.units import ms, percent
 
 NAME = "straggler"
@@ -27,7 +27,7 @@ def find(subject: Subject) -> Iterator[Scenario]:
 
     One that only shortens what a rank does brings no more than what the critical path has of that.
     """
-    lags, stages, slices = subject.lags, subject.model.stages, find_time_slices(subject)
+    lags, stages, slices = subject.lags, subject.model.stages, subject.time_slices
     for place, rank in enumerate(lags.graph.ranks):
         for what, (change, causes) in RANKS.items() if lags.common.like_ranks(place) else ():
             if subject.on_path(causes, (place,)) >= LEAST_SHARE:

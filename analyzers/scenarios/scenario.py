@@ -14,6 +14,7 @@ from analyzers.collectives import Exchange
 from analyzers.rank import EdgeKind
 from analyzers.ranks import RankNumber
 from analyzers.run import Manifest
+from analyzers.scenarios.time_slices import TimeSlices, find_time_slices
 
 # Of less than this share of the step nothing is found.
 LEAST_SHARE = 0.01
@@ -106,8 +107,8 @@ class Subject:
 
     def per_step(self, edges: Mask, ns: Int64 | None = None) -> float:
         """Count edges of a rank's typical step, or add up times of them: the mean over ranks and steps."""
-        chosen = np.flatnonzero(edges & self.lags.common.in_course)
-        total = len(chosen) if ns is None else float(ns[chosen].sum())
+        times = self.lags.common.times_in_course[edges]
+        total = float((times if ns is None else times * ns[edges]).sum())
         return total / (len(self.model.calibrated.course.steps) * len(self.lags.graph.ranks))
 
     def busiest(self, edges: Mask, ns: Int64) -> tuple[str | None, float]:
@@ -120,6 +121,11 @@ class Subject:
         longest = int(np.bincount(names + 1, ns[chosen]).argmax()) - 1
         name = self.lags.facts.names[longest] if longest >= 0 else None
         return name, self.per_step(chosen & (place == longest))
+
+    @cached_property
+    def time_slices(self) -> dict[int, TimeSlices]:
+        """Return how devices pause that another process shares, by the rank's place; others have no entry."""
+        return find_time_slices(self.lags)
 
     @property
     def recorded_ns(self) -> Int64:

@@ -29,7 +29,14 @@ DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
 def launch(step_ms: float, rng: np.random.Generator, steps: int = 8) -> Report:
     """A launch whose steps scatter by a thousandth about its own, and so do the blocks of its control."""
     about = [(step_ms * (1 + 0.001 * rng.normal(size=(steps, 1)))).tolist() for _ in range(2)]
-    return controlled(stepping(about[0]), {"unprofiled": [step for (step,) in about[1]]})
+    return began_at(
+        int(rng.integers(1 << 40)), controlled(stepping(about[0]), {"unprofiled": [ms for (ms,) in about[1]]})
+    )
+
+
+def began_at(origin_ns: int, found: Report) -> Report:
+    """The same of another recording."""
+    return replaced(found, run=replace(found.run, origin_ns=str(origin_ns)))
 
 
 def launches(steps_ms: list[float], seed: int = 1) -> list[Report]:
@@ -63,7 +70,7 @@ def test_three_of_each_say_so_and_how_many_tell():
     found = compare(launches([10.0, 11.0, 10.5]), launches([12.0, 12.5, 13.0], seed=2))
     assert states(found) == ("too_few", "too_few")
     assert found.verdict.startswith("There are too few launches to tell")
-    assert "in every one of 3 and 3" in found.verdict
+    assert "all 3 of B's above all 3 of A's" in found.verdict
     (warning,) = [each for each in found.warnings if each.code == Code.STEPS_TOO_FEW]
     assert "four of each" in str(warning)
 
@@ -99,14 +106,15 @@ def test_launches_of_a_side_that_are_not_the_same_are_named():
 
 def test_every_table_of_real_launches_has_them_as_samples():
     a, b = reported(SAMPLES / "resnet18-ddp2-sick"), reported(SAMPLES / "resnet18-ddp2-cured")
-    found, of_steps = compare([a] * 4, [b] * 4), compare(a, b)
+    of_a, of_b = ([began_at(number, side) for number in range(4)] for side in (a, b))
+    found, of_steps = compare(of_a, of_b), compare(a, b)
     assert found.states["too_few"] == found.states["correlated"] == 0
     medians = {figure[:3]: (figure.change.a, figure.change.b) for figure in of_steps.figures()}
     assert len([*found.figures()]) > 0.9 * len(medians)  # of others most steps took nothing
     for figure in found.figures():
         assert (figure.change.a, figure.change.b) == medians[figure[:3]]
     shown = comparison_text(found, typed="a a a a --against b b b b")
-    assert "launch 1 of 4" in shown.splitlines()[0]
+    assert "the first of 4 launches" in shown.splitlines()[0]
     assert "tracer compare a a a a --against b b b b --full" in shown
 
 
@@ -130,13 +138,20 @@ def test_two_runs_are_asked_for_where_none_are_against_others(typed, capsys):
 
 
 def test_the_command_takes_launches_of_each(capsys):
-    assert main(["compare", DDP2, DDP2, "--against", DDP4, DDP4, "--json"]) == 0
+    assert main(["compare", DDP2, str(SAMPLES / "resnet18-ddp2-cured"), "--against", DDP4, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["a_launches"], document["b_launches"]) == (2, 2)
+    assert (document["a_launches"], document["b_launches"]) == (2, 1)
+
+
+def test_a_recording_that_is_given_twice_is_one_sample():
+    a, b = launches([10.0, 11.0, 10.5, 11.5]), launches([12.0, 12.5, 13.0, 12.2], seed=2)
+    found = compare([*a, a[0], a[1]], b)
+    assert (found.a_launches, found.step["span_ns"].a_steps) == (4, 4)
+    assert "2 of the runs given are recordings that are there already" in str(found.warnings[0])
 
 
 def test_a_reports_summary_has_no_steps_to_compare(tmp_path, capsys):
     digest = tmp_path / "summary.json"
     assert main(["report", DDP2, "--json", "--summary", "-o", str(digest)]) == 0
     code, line = fails(capsys, "compare", str(digest), DDP4)
-    assert (code, "save it with --json alone" in line) == (1, True)
+    assert (code, "without the run's steps: save `tracer report RUN --json`" in line) == (1, True)

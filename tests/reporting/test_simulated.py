@@ -82,3 +82,10 @@ def test_no_rank_or_place_of_a_healthy_run_is_accused(healthy: World, tmp_path: 
     accused = [piece for piece in found.advice if piece.gain_ns and piece.share >= TWENTIETH and not piece.of_degree]
     assert accused == []
     assert found.headline.marked == []
+
+
+@pytest.mark.slow
+def test_what_was_measured_is_of_every_step(tmp_path: Path) -> None:
+    """A batch is fetched where windows are cut: the first step's belongs to the window before, which is not there."""
+    first = reported(CASES["slow input"].world, tmp_path).summary.advice[0]
+    assert float(first.because.split()[0]) == pytest.approx(14.2, rel=0.03)

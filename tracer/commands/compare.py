@@ -171,12 +171,14 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
 
     Raises AnalysisError, UsageError.
     """
+    from analyzers.prediction import WHATIF_SCHEMA as WHATIF
     from analyzers.reporting import DIGEST_SCHEMA as DIGEST
     from analyzers.reporting import REPORT_SCHEMA as REPORT
     from analyzers.reporting import from_json, report
 
-    if _is_saved(path, DIGEST):
-        raise AnalysisError(f"{path} is a report's summary (--summary), without its steps: save it with --json alone")
+    for schema, what in ((DIGEST, "a report's summary (--summary)"), (WHATIF, "what `tracer whatif` predicts")):
+        if _is_saved(path, schema):
+            raise AnalysisError(f"{path} is {what}, without the run's steps: save `tracer report RUN --json`")
     if not _is_saved(path, REPORT):
         if options.html is None:
             return report(read(options, path), links), ()

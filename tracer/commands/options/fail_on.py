@@ -66,7 +66,7 @@ def _in_words(gate: Condition, figures: LookUp) -> str:
 
 def _value(figure: Figure, value: float | None) -> str:
     if figure.of == "change":
-        return "not known, with too few steps to tell" if value is None else "true" if value else "false"
+        return "not known, with too few steps or launches to tell" if value is None else "true" if value else "false"
     if value is None:
         return "null"
     if figure.name.endswith("_ns") and figure.over != "count":

@@ -18,14 +18,13 @@ from tracer.views.sections import (
     bar_shares,
     causes_sentence,
     communicates,
-    degree_words,
+    further_words,
     gains_remark,
     line_title,
     listed_advice,
     profiled_ns,
     profiled_words,
     short,
-    together_words,
 )
 
 
@@ -109,7 +108,7 @@ def top(report: Report) -> Top:
         of=report.summary.bar.of if report.summary.bar is not None else "profiled",
         grade=_GRADES[headline.trust],
         advice=[ShownAdvice(piece, _moment(report, piece.code)) for piece in advised],
-        gains="; ".join(filter(None, (degree_words(report), together_words(report), gains_remark(report, advised)))),
+        gains="; ".join(filter(None, (further_words(report), gains_remark(report, advised)))),
     )
 
 

@@ -10,11 +10,10 @@ Decisions: docs/dev/decisions/views.md
 from tracer.views.sections.advice import (
     ListedAdvice,
     advice_section,
-    degree_words,
+    further_words,
     gain_words,
     gains_remark,
     listed_advice,
-    together_words,
     true_cost,
 )
 from tracer.views.sections.causes import MEANINGS as CAUSE_MEANINGS

@@ -69,18 +69,12 @@ def gain_words(advice: Advice) -> str:
     return f"{ms(advice.figure_ns)} ({rounded_percent(advice.share)}; {between})"
 
 
-def degree_words(report: Report) -> str:
-    """Say what would come on top of all advice, by how much of it there is; nothing where that is little."""
-    step_ns = report.summary.bar.step_ns if report.summary.bar is not None else 0
-    found = [piece for piece in report.summary.of_degree if piece.figure_ns >= LEAST_OF_DEGREE * max(step_ns, 1)]
-    said = [f"with {piece.words} {ms(piece.figure_ns)}" for piece in found[:MOST_OF_DEGREE]]
-    if not said:
-        return ""
-    then, more = ("then ", "more saved") if report.summary.advice_together_ns else ("", "saved")
-    return f"{then}{', or '.join(said)} {more}"
+def further_words(report: Report) -> str:
+    """Say what all advice with a gain brings together, then what would come on top of it."""
+    return "; ".join(filter(None, (_together_words(report), _degree_words(report))))
 
 
-def together_words(report: Report) -> str:
+def _together_words(report: Report) -> str:
     """Say what all advice with a gain brings together, where there are several pieces."""
     gains = [piece for piece in report.summary.advice if piece.gain_ns is not None]
     together_ns = report.summary.advice_together_ns
@@ -88,6 +82,17 @@ def together_words(report: Report) -> str:
         return ""
     whole = " of the mean step" if any(piece.scenario == ODD for piece in gains) else ""
     return f"{'both' if len(gains) == 2 else f'all {len(gains)}'} together {ms(together_ns)}{whole}"
+
+
+def _degree_words(report: Report) -> str:
+    """Say what would come on top of all advice; nothing where that is little."""
+    step_ns = report.summary.bar.step_ns if report.summary.bar is not None else 0
+    found = [piece for piece in report.summary.of_degree if piece.figure_ns >= LEAST_OF_DEGREE * max(step_ns, 1)]
+    said = [f"with {piece.words} {ms(piece.figure_ns)}" for piece in found[:MOST_OF_DEGREE]]
+    if not said:
+        return ""
+    then, more = ("then ", "more saved") if report.summary.advice_together_ns else ("", "saved")
+    return f"{then}{', or '.join(said)} {more}"
 
 
 def gains_remark(report: Report, shown: Iterable[ListedAdvice]) -> str:
@@ -99,7 +104,7 @@ def gains_remark(report: Report, shown: Iterable[ListedAdvice]) -> str:
 def advice_section(report: Report) -> Section:
     """List each piece of advice with its gain and its reason; nothing where none is known and nothing communicates."""
     advice = report.summary.advice
-    more = [Paragraph(sentence(words)) for words in (degree_words(report), together_words(report)) if words]
+    more = [Paragraph(sentence(words))] if (words := further_words(report)) else []
     if advice:
         title = "What to change, and what each change would save per step (< at most)"
         return [Heading(title), *(block for piece in advice for block in _advice(piece)), *more]

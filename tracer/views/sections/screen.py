@@ -11,7 +11,7 @@ from analyzers.notices import Weight
 from analyzers.reporting import DeviceSummary, Headline, MarkedRank, Report, odd_words
 from analyzers.units import count, ms, percent
 from tracer.views import COMM, Drawing, Section, Span, plain, rendered
-from tracer.views.sections.advice import ListedAdvice, degree_words, gains_remark, listed_advice, together_words
+from tracer.views.sections.advice import ListedAdvice, further_words, gains_remark, listed_advice
 from tracer.views.sections.overview import run_title
 from tracer.views.sections.ranks import Standing, bar, communicates, device_name, named, shares_of
 from tracer.views.sections.step_bar import bar_is_of_profiled, bar_shares, drawn_shares, exposed_words
@@ -137,7 +137,7 @@ class _Layout:
 
     def _more(self) -> list[Line]:
         """Say what would come on top, and what all advice brings together."""
-        words = "; ".join(filter(None, (degree_words(self.report), together_words(self.report))))
+        words = further_words(self.report)
         return self._wrapped("", words) if words else []
 
     def _ranks(self) -> list[Line]:

@@ -107,10 +107,15 @@ def promise_words(comparison: Comparison) -> list[str]:
     came = "what came is not known: no step was timed without the profiler"
     if promise.came_ns is not None:
         told = promise.came_within_ns
-        between = between_words(told) if told is not None else "too few blocks of steps to tell it from chance"
+        few = "launches" if comparison.are_launches else "blocks of steps"
+        between = between_words(told) if told is not None else f"too few {few} to tell it from chance"
         came = f"came {ms(promise.came_ns)} ({between})"
     said = [of_odd] if of_odd else []
-    return [*said, f"A's advice that B no longer needs promised {ms(promise.together_ns)} ({gains}); {came}."]
+    whose = "the advice of A's first launch" if comparison.are_launches else "A's advice"
+    return [
+        *said,
+        f"{whose[:1].upper()}{whose[1:]} that B no longer needs promised {ms(promise.together_ns)} ({gains}); {came}.",
+    ]
 
 
 def between_words(limits: Sequence[float]) -> str:
@@ -228,7 +233,7 @@ def untold(comparison: Comparison) -> str:
     same = states["same"] + states["small"] + states["within"]
     kinds = {
         f"{states['changed']} changed": states["changed"],
-        f"{same} did not, as far as can be told": same,
+        f"{same} did not change, as far as can be told": same,
         f"{states['correlated']} may differ from launch to launch": states["correlated"],
         f"{states['too_few']} have too few {samples} to tell": states["too_few"],
         f"{states['only_a'] + states['only_b']} are in one run only": states["only_a"] + states["only_b"],
@@ -240,8 +245,9 @@ def untold(comparison: Comparison) -> str:
 def comparison_title(comparison: Comparison | SweepComparison) -> str:
     """Say which two were compared."""
     if isinstance(comparison, Comparison) and comparison.are_launches:
-        of_a, of_b = comparison.a_launches, comparison.b_launches
-        return f"A: {comparison.a}, launch 1 of {of_a} · B: {comparison.b}, launch 1 of {of_b}"
+        sides = ((comparison.a, comparison.a_launches), (comparison.b, comparison.b_launches))
+        named = (name if launches == 1 else f"{name}, the first of {launches} launches" for name, launches in sides)
+        return " · ".join(f"{side}: {words}" for side, words in zip("AB", named, strict=True))
     return f"A: {comparison.a} · B: {comparison.b}"
 
 
