@@ -2,7 +2,7 @@
 
 In order: `table` and `groups` bring all ranks' kernels together; the room `alignment` pairs them, a group's members all
 at once; `matching` is the result. `clocks` compares ranks' clocks, `transfer` divides each collective into waiting and
-transfer, `bandwidth` and `stragglers` say what links gave and who was waited for, `awaited_ranks` for whom step after
+transfer, `bandwidth` and `waits` say what links gave and who was waited for, `awaited_ranks` for whom step after
 step. `measured` puts them together, `by_group` divides what is exposed among process groups, `rows` and `warnings` are
 what a report says.
 
@@ -40,5 +40,4 @@ from analyzers.collectives.rows import (
     unmatched_rows,
     waiting_rows,
 )
-from analyzers.collectives.stragglers import STANDS_OUT, Reason, late_because
 from analyzers.collectives.warnings import exchange_warnings

@@ -145,12 +145,6 @@ class Exchange:
         since = np.r_[self._moving_since[rows], until[beyond], start_ns[before]]
         return whose, since, np.r_[until, end_ns[beyond], profiled[before]], resolved
 
-    @property
-    def hosts_ahead(self) -> set[RankNumber]:
-        """Return the ranks whose hosts are known to launch nothing late: a full window may stretch them too far."""
-        manifest = self.run.manifest
-        return manifest.controls.hosts_ahead() if manifest is not None and self.run.is_light else set()
-
     @cached_property
     def world_size(self) -> int:
         """Return the number of processes in the run."""

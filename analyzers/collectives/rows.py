@@ -11,7 +11,7 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, begins, labels, typed_rows
 from analyzers.collectives.bandwidth import bandwidth, copies, purposes
 from analyzers.collectives.measured import Exchange
-from analyzers.collectives.stragglers import Reason, waiting
+from analyzers.collectives.waits import waiting
 from analyzers.collectives.warnings import OTHERS_LACK_IT
 from analyzers.rank import Purpose, device_labels
 from analyzers.trace import Collective
@@ -126,7 +126,7 @@ def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
 
 def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
     """Return what each device waited and caused, by step."""
-    waits = waiting(exchange.matching, exchange.transfers, exchange.hosts_ahead)
+    waits = waiting(exchange.matching, exchange.transfers)
     return typed_rows(
         WaitingRow,
         rank=waits.rank,
@@ -134,10 +134,6 @@ def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
         step=waits.step,
         waited_ns=waits.waited_ns,
         caused_ns=waits.caused_ns,
-        caused_by=[
-            {reason.label: ns for reason, ns in zip(Reason, caused_ns, strict=True) if ns}
-            for caused_ns in waits.caused_by_ns.T.tolist()
-        ],
     )
 
 
@@ -260,14 +256,13 @@ class BandwidthRow(msgspec.Struct, frozen=True):
 
 
 class WaitingRow(msgspec.Struct, frozen=True):
-    """What one device waited for others in a step, and what all others waited for it, by what kept it."""
+    """What one device waited for others in a step, and what all others waited for it."""
 
     rank: int
     device: int | str
     step: int | None
     waited_ns: int
     caused_ns: int
-    caused_by: dict[str, int]
 
 
 class CopyRow(msgspec.Struct, frozen=True):

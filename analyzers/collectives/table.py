@@ -55,10 +55,7 @@ class KernelTable(Columns):
     purpose: Int64
     exposed_ns: Int64
     peer_exposed_ns: Int64
-    computed_ns: Int64
     busy_ns: Int64
-    launched_ns: Int64
-    input_ns: Int64
     lost_before: Int64  # launches of kernels on this rank before the row's own that left no event
     lost_after: Int64
 
@@ -95,7 +92,7 @@ class KernelTable(Columns):
 # Columns that are as the ranks have them.
 _TAKEN_OVER = (
     *("correlation", "step", "window", "sequence", "kind", "peer", "nbytes", "purpose", "strategy"),
-    *("exposed_ns", "peer_exposed_ns", "computed_ns", "busy_ns", "launched_ns", "input_ns"),
+    *("exposed_ns", "peer_exposed_ns", "busy_ns"),
     *("lost_before", "lost_after"),
 )
 

@@ -27,8 +27,6 @@ _NAMES = (*_STEPS, HOST)
 HIGH_DISTORTION = 1.05
 # Of fewer steps nothing says what they usually take a host.
 FEWEST_OF_HOST = 3
-# A light window by CUPTI alone stretches launch-bound steps by at most so much (ResNet-18 under DDP on 2 x H200).
-LIGHT_STRETCHES = 1.15
 # Odd steps that are further apart have no distance that anybody would plan by. A run.json may number steps as it likes.
 FARTHEST_APART = 10_000
 # What no sample, in ns, can be: half a year. A run.json may say anything.
@@ -226,16 +224,6 @@ class Controls(msgspec.Struct, frozen=True):
         """Return what a typical step takes each rank's host, the median, of the ranks where enough were timed."""
         timed = {rank: np.array(ns, dtype=np.float64) for rank, ns in self.host_samples_ns().items()}
         return {rank: float(np.median(ns[~odd_steps(ns)])) for rank, ns in timed.items() if len(ns) >= FEWEST_OF_HOST}
-
-    def hosts_ahead(self) -> set[RankNumber]:
-        """Return the ranks whose hosts take so much less than the unprofiled step that none launches late.
-
-        Nor in a light window, which stretches hosts.
-        """
-        step_ns = self.step_ns(UNPROFILED)
-        if step_ns is None:
-            return set()
-        return {rank for rank, host_ns in self.host_step_ns().items() if host_ns * LIGHT_STRETCHES < step_ns}
 
     def odd_distance(self) -> int | None:
         """Return how far apart odd steps are: as all controls say together, else as one of them does."""

@@ -297,7 +297,6 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
         computed_ns=unknown,
         busy_ns=unknown,
         launched_ns=columns["launch_ns"],
-        input_ns=unknown,
         lost_before=np.zeros(size, dtype=np.int64),
         lost_after=np.zeros(size, dtype=np.int64),
         called=unknown,

@@ -665,61 +665,6 @@ def test_what_came_before_equals_brute_force(seed):
         assert computed == max((at + 1 for at in range(start) if busy[at]), default=-1)
 
 
-def test_input_is_what_the_host_fetched_since_the_launch_before(found):
-    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    of = found(
-        host(loader, 0, 2),
-        *kernel(10, 5, 1, 4, **said("allreduce", 1)),
-        host(loader, 20, 3),
-        host(loader, 24, 4),
-        *kernel(40, 5, 2, 30, **said("allreduce", 2)),
-        *kernel(50, 5, 3, 32, **said("allreduce", 3)),
-    )
-    assert of.input_ns.tolist() == [2000, 7000, 0]
-
-
-def test_a_host_that_fetched_input_came_late_for_it(told):
-    loader = host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 150, 70)
-    both = kernel(10, 5, 1, 8, **said("allreduce", 1))
-    first = [*both, *kernel(100, 205, 2, 90, **said("allreduce", 500))]
-    last = [*both, loader, *kernel(300, 5, 2, 295, **said("allreduce", 500))]
-    rows = {row.rank: row for row in told(first, last).waiting}
-    assert rows[1].caused_by == {"launch": 200_000}  # 70 of 200 us: less than half
-    loader["dur"] = 140
-    rows = {row.rank: row for row in told(first, last).waiting}
-    assert rows[1].caused_by == {"input": 200_000}
-
-
-def test_late_input_is_the_reason_where_compute_as_long_as_the_others_came_behind_it(told):
-    both = kernel(10, 5, 1, 8, **said("allreduce", 1))
-
-    def rows(late: float, end: float) -> list[Event]:
-        gemm = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 8, "ts": 60 + late, "dur": 30}
-        gemm |= {"args": {"device": 0, "stream": 8, "correlation": 3}}
-        launch = host("cudaLaunchKernel", 55 + late, 1, "cuda_runtime", correlation=3)
-        start = 90 + late
-        return [*both, gemm, launch, *kernel(start, end - start, 2, 57 + late, **said("allreduce", 500))]
-
-    loader = host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20, 190)
-    waits = {row.rank: row for row in told(rows(0, 300), [loader, *rows(200, 300)]).waiting}
-    assert waits[1].caused_by == {"input": 200_000}
-    waits = {row.rank: row for row in told(rows(0, 300), rows(200, 300)).waiting}
-    assert waits[1].caused_by == {"launch": 200_000}
-
-
-def test_a_host_of_a_cpu_run_that_fetched_input_came_late_for_it(told):
-    def rows(fetched: float) -> list[Event]:
-        loader = host("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 20, fetched, "user_annotation")
-        shaped = {"Input Dims": [[100]], "Input type": ["float"]}
-        called = host("c10d::allreduce_", 25 + fetched, 2, **shaped)
-        return [loader, called, host("gloo:all_reduce", 28 + fetched, 130 - fetched, tid=77, **shaped)]
-
-    of = told(rows(10), rows(110), backend="gloo")
-    (row,) = of.collectives
-    assert [member.wait_ns for member in row.members] == [100_000, 0]
-    assert {row.rank: row.caused_by for row in of.waiting} == {0: {}, 1: {"input": 100_000}}
-
-
 # nn.DataParallel.
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Mask
-from analyzers.collectives import Exchange, Key, Reason, late_because
+from analyzers.collectives import Exchange, Key
 from analyzers.layers.strategies.owned_instances import (
     Owned,
     Pass,
@@ -144,11 +144,34 @@ class _Waits:
 
     def __init__(self, exchanged: Exchange) -> None:
         self.exchanged = exchanged
-        self.for_compute = (
-            late_because(exchanged.matching, exchanged.transfers, exchanged.hosts_ahead) == Reason.COMPUTE
-        )
+        self.for_compute = _computed_longer(exchanged)
         members = exchanged.matching.instances.members
         self.for_rank = exchanged.matching.table.rank[members[exchanged.transfers.waits_for]]
+
+
+def _computed_longer(exchanged: Exchange) -> Mask:
+    """Whether the member that each entry waited for computed longer than the entry's own device, by half the wait.
+
+    Since their group's first collective of the step: a rank that lagged behind there and caught up computed no longer.
+    """
+    instances, table = exchanged.matching.instances, exchanged.matching.table
+    culprit, wait = exchanged.transfers.waits_for, np.maximum(exchanged.transfers.wait_ns, 0)
+    if not len(instances):
+        return np.zeros(0, dtype=bool)
+    rows, number = instances.members, instances.of_member
+    keys = np.stack([instances.group[number], table.rank[rows], table.device[rows]])
+    order = np.lexsort((number, *keys[::-1]))
+    busy, step = table.busy_ns[rows[order]], instances.step[number[order]]
+    member = np.r_[True, (np.diff(keys[:, order]) != 0).any(axis=0)]
+    begins = member | np.r_[True, np.diff(step) != 0]
+    # The first of a step is compared with the first of the step before.
+    start = np.flatnonzero(begins)
+    which = np.cumsum(begins) - 1
+    since = np.where(begins, np.where(member, -1, start[np.maximum(which - 1, 0)]), start[which])
+    length = np.full(len(rows), np.nan)
+    length[order] = np.where(since >= 0, busy - busy[since], np.nan)
+    longer: Mask = length[culprit] - length >= 0.5 * wait
+    return longer
 
 
 def _rows(waits: _Waits, place: _Place, of_layer: Sequence[Owned]) -> Iterator[ExpertRow]:

@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
-from analyzers.intervals import Intervals
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity
 from analyzers.rank.columns.attribution import Attribution
 from analyzers.rank.columns.calls import calls_of
 from analyzers.rank.columns.windows import Steps, is_unmarked, profiler_steps
 from analyzers.rank.host import Host
-from analyzers.rank.idle import fetches
 from analyzers.rank.strategies import Calls, Owners, Purpose, assign, matmuls_beside, owners, pipelined_calls
 from analyzers.run import RankTrace, launches_without_kernels
 from analyzers.trace import (
@@ -71,7 +69,6 @@ class Communication(Columns):
     computed_ns: Int64  # the end of the device's last compute before the start
     busy_ns: Int64  # how long the device had computed by then in all
     launched_ns: Int64  # the start of the host call
-    input_ns: Int64  # how long the host fetched input since the launch before
     lost_before: Int64  # launches of kernels before the row's own that left no event on the device
     lost_after: Int64
     called: Int64  # the row of PyTorch's call among the rank's events
@@ -152,7 +149,6 @@ def communication(trace: RankTrace, devices: Sequence[Activity], attributed: Att
         computed_ns=_find_computed(devices, device, start_ns),
         busy_ns=_measure_busy(devices, device, start_ns),
         launched_ns=launched_ns,
-        input_ns=_measure_input(fetches(host.events), host.places(kernels.launches).instant_ns),
         lost_before=lost_before,
         lost_after=len(lost_ns) - lost_before,
         called=kernels.called,
@@ -312,15 +308,3 @@ def _measure_busy(devices: Sequence[Activity], device: NDArray[np.int32], start_
         begin = np.full(int(on_device.sum()), activity.compute.start.min(initial=np.iinfo(np.int64).max // 2))
         busy[on_device] = activity.compute.length_within(np.minimum(begin, start_ns[on_device]), start_ns[on_device])
     return busy
-
-
-def _measure_input(fetched: Intervals, launched: Int64) -> Int64:
-    """Return how long the host fetched input between consecutive launches of communication; -1 where one is unknown."""
-    spent = np.where(launched >= 0, 0, UNKNOWN)
-    order = np.flatnonzero(launched >= 0)[np.argsort(launched[launched >= 0], kind="stable")]
-    if not len(fetched) or not len(order):
-        return spent
-    begun = np.searchsorted(launched[order], fetched.end, side="left")
-    inside = begun < len(order)
-    np.add.at(spent, order[begun[inside]], (fetched.end - fetched.start)[inside])
-    return spent

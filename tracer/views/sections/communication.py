@@ -24,7 +24,6 @@ from tracer.views import (
     field,
     gbps,
     milliseconds,
-    sentence,
     size,
     table,
 )
@@ -36,14 +35,6 @@ _KIND, _RANKS, _FOR = "The collective operation.", "Which ranks take part.", "Wh
 _TIMES = "How many of them were measured."
 _BUSBW, _GB = "Bytes over transfer, times what a ring moves per byte.", "1 GB is 1e9 bytes."
 _CALIBRATED = "What `tracer calibrate` measured on these links for this kind, group and size."
-# Why a rank arrives late: as a column's help, and in a sentence.
-REASONS = {
-    "launch": "its CPU launched late",
-    "compute": "its compute ran longer",
-    "collective": "its previous collective ended late",
-    "input": "it waited for input",
-    "unknown": "the trace does not show why",
-}
 
 
 def communication_section(report: Report, most: int = MOST_KINDS) -> Section:
@@ -206,7 +197,7 @@ def _copies(report: Report) -> list[str]:
 
 
 def waiting(report: Report, most: int = MOST_WAITING_RANKS) -> Section:
-    """List what each rank waited and what it made the others wait, a mean over typical steps, and what kept it."""
+    """List what each rank waited and what it made the others wait, a mean over typical steps."""
     rows = rows_of_typical(report, report.waiting)
     if not any(row.waited_ns for row in rows):
         return []
@@ -214,33 +205,25 @@ def waiting(report: Report, most: int = MOST_WAITING_RANKS) -> Section:
     shown = sorted(means, key=lambda row: row.caused_ns, reverse=True)[:most]
     if len(shown) < len(means):
         shown = [row for row in shown if row.caused_ns] or shown[:1]
-    reasons = [reason for reason in REASONS if any(row.caused_by.get(reason) for row in means)]
     by_device = sorted(shown, key=lambda row: (row.rank, str(row.device)))
     fields: Sequence[Field[WaitingRow]] = (
         Field("rank", cell=lambda row: str(row.rank)),
         Field("device", cell=lambda row: str(row.device)),
         field("waited_ns", "waited", "What this rank lost in collectives before the last member arrived."),
         field("caused_ns", "caused", "What all other ranks lost because this rank arrived last."),
-        *map(_by_reason, reasons),
     )
     left_out = len(means) - len(shown)
     fewer = f"and {count(left_out, 'more rank')} that caused less: --json"
     rest = [Paragraph(fewer, is_faint=True)] if left_out else []
-    title = "Waiting, ms per typical step: how long each rank waited, and how long it made the others wait, by reason"
+    title = "Waiting, ms per typical step: how long each rank waited, and how long it made the others wait"
     lines = table(fields, by_device, place=lambda row: Place(rank=row.rank, device=row.device))
     return [Heading(title), lines, *rest, *map(Paragraph, _worst(report, means))]
 
 
-def _by_reason(reason: str) -> Field[WaitingRow]:
-    meaning = sentence(REASONS[reason])
-    return Field(f"by {reason}", help=meaning, cell=lambda row: milliseconds(row.caused_by.get(reason, 0)))
-
-
 def _mean(rows: Sequence[WaitingRow]) -> WaitingRow:
     first = rows[0]
-    by = {reason: round(np.mean([row.caused_by.get(reason, 0) for row in rows])) for reason in REASONS}
     waited, caused = (round(np.mean([getattr(row, name) for row in rows])) for name in ("waited_ns", "caused_ns"))
-    return WaitingRow(first.rank, first.device, None, waited, caused, by)
+    return WaitingRow(first.rank, first.device, None, waited, caused)
 
 
 def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
@@ -249,14 +232,14 @@ def _worst(report: Report, means: Sequence[WaitingRow]) -> list[str]:
     worst = max(means, key=lambda row: row.caused_ns)
     if not worst.caused_ns:
         return []
-    reason = max(worst.caused_by, key=lambda name: worst.caused_by[name])
-    share, why = worst.caused_ns / total, worst.caused_by[reason] / worst.caused_ns
+    share = worst.caused_ns / total
     several = len({row.device for row in means if row.rank == worst.rank}) > 1
     among = "" if len(report.run.ranks) >= report.run.world_size else " among the ranks that are here"
     who = f"Device {worst.device}" if several else f"Rank {worst.rank}"
     return [
-        f"{who} causes {percent(share)} of all waiting{among}: {percent(why)} of that because {REASONS[reason]}. "
-        f"The others together wait {ms(worst.caused_ns)} per step for it."
+        f"{who} comes last for {percent(share)} of all waiting{among}: the others together wait "
+        f"{ms(worst.caused_ns)} per step for it. Whether that costs the step anything, and why it is last, its charges "
+        "say (--by charge)."
     ]
 
 
