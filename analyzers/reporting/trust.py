@@ -74,7 +74,7 @@ class Doubt:
 
 
 def _gain_words(judged: Judged) -> str:
-    return f"the first gain lies {between_ms(judged.within_ns or (0, 0))}: follow it, and compare"
+    return f"the first gain may be anything {between_ms(judged.within_ns or (0, 0))}: try it, and compare"
 
 
 def _missing_words(judged: Judged) -> str:
@@ -86,7 +86,7 @@ def _missing_words(judged: Judged) -> str:
 def _replay_words(judged: Judged) -> str:
     error = judged.replay_error or 0
     off = f"{percent(abs(error))} {'longer' if error > 0 else 'shorter'}"
-    return f"the replay was {off} than the unprofiled step before it was fitted to that"
+    return f"the profile, replayed, was {off} than the unprofiled step, and was scaled to that"
 
 
 def _step_words(judged: Judged) -> str:

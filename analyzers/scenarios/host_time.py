@@ -14,6 +14,8 @@ from analyzers.rank import Cause, EdgeKind
 from analyzers.scenarios.scenario import UNTOLD, Kind, Scenario, Subject, Told, everywhere
 from analyzers.units import ms, rounded_percent
 
+# The iterator of a DataLoader with num_workers=0, in its range's name.
+_WITHOUT_WORKERS = "_SingleProcessDataLoaderIter"
 # What is tried of hosts at a share of their time.
 USUAL_SHARE = 0.5
 
@@ -56,6 +58,8 @@ def _tell_input(subject: Subject) -> Told:
     rank = f" on rank {subject.lags.graph.ranks[longest]}" if len(by_rank) > 1 else ""
     loaders = subject.manifest.training.loaders if subject.manifest.training is not None else []
     workers = next((loader.workers for loader in loaders if loader.workers is not None), None)
+    if workers is None and any(_WITHOUT_WORKERS in name for name in subject.lags.facts.names):
+        workers = 0
     remedy = "load data faster: more workers (num_workers), pin_memory=True, a larger prefetch_factor"
     if workers == 0:
         remedy = "give the DataLoader workers: num_workers=0 loads in the training process itself"
@@ -119,7 +123,7 @@ def host_at(share: float, told: Told = UNTOLD) -> Scenario:
     if not share:
         words = "the step as one CUDA graph"
         return Scenario("graph", "the step", as_one_graph, words, 0.0, told, of_degree=True, of_idle=True)
-    words = f"CPUs that take {100 * share:g} % of their time"
+    words = "CPUs twice as fast" if share == USUAL_SHARE else f"CPUs that take {100 * share:g} % of their time"
     return Scenario("host", "all hosts", partial(at_share, share=share), words, share, of_degree=True, of_idle=True)
 
 

@@ -81,7 +81,7 @@ def _together_words(report: Report) -> str:
     if len(gains) < 2 or together_ns is None:
         return ""
     whole = " of the mean step" if any(piece.scenario == ODD for piece in gains) else ""
-    return f"{'both' if len(gains) == 2 else f'all {len(gains)}'} together {ms(together_ns)}{whole}"
+    return f"the first {'two' if len(gains) == 2 else len(gains)} together {ms(together_ns)}{whole}"
 
 
 def _degree_words(report: Report) -> str:
@@ -97,8 +97,8 @@ def _degree_words(report: Report) -> str:
 
 def gains_remark(report: Report, shown: Iterable[ListedAdvice]) -> str:
     """Say how to read the gains of advice that is shown."""
-    at_most = ", < at most" if any(piece.gain.startswith("<") for piece in shown) else ""
-    return f"what is saved per {report.summary.headline.step_word}, and between what that lies{at_most}"
+    at_most = "; < is an upper limit, no prediction" if any(piece.gain.startswith("<") for piece in shown) else ""
+    return f"saved per {report.summary.headline.step_word} (its share; from what to what){at_most}"
 
 
 def advice_section(report: Report) -> Section:

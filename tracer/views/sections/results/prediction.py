@@ -26,7 +26,7 @@ LEAST_SHOWN, FEW = 0.001, 5
 _STEP = "What a step would take: the step as measured less the gain."
 _GAIN = "What that takes off the step: the recorded steps, replayed without and with what is changed."
 _WITHIN = "What the gain lies between, the replay's own error included."
-_EXPOSED = "Reductions of gradients with no kernel beside them that computes."
+_EXPOSED = "Transfers of gradients, of the last accumulated batch, with no kernel beside them that computes."
 _EFFICIENCY = "A step of one GPU that synchronizes nothing, over the predicted step."
 
 
@@ -207,7 +207,7 @@ _PREDICTED: Sequence[Field[Prediction]] = (
     Field("between", help=_WITHIN, cell=within),
 )
 _COSTS: Sequence[Field[Prediction]] = (
-    field("predicted_exposed_comm_ns", "exposed\ncomm", _EXPOSED),
+    field("predicted_exposed_comm_ns", "exposed\ntransfer", _EXPOSED),
     field("efficiency", "efficiency", _EFFICIENCY),
 )
 _BUCKETS: Sequence[Field[Prediction]] = (
@@ -233,7 +233,7 @@ _SCALE: Sequence[Field[AtGpus]] = (
     Field("GPUs", cell=lambda row: f"{row.gpus:,}"),
     Field("best cap", help="The bucket cap with the shortest step.", cell=lambda row: cap(row.bucket_mb)),
     field("step_ns", "step", _STEP),
-    field("predicted_exposed_comm_ns", "exposed\ncomm", _EXPOSED),
+    field("predicted_exposed_comm_ns", "exposed\ntransfer", _EXPOSED),
     field("efficiency", "efficiency", _EFFICIENCY),
     Field("communication", True, help="Whether communication is hidden behind compute.", cell=_state),
 )
