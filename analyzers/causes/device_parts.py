@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, rows_by
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, rows_by
 from analyzers.causes.model import Model
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank import EdgeKind
@@ -36,7 +36,7 @@ def replayed_parts(model: Model) -> dict[str, float] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Ran:
+class _Ran(Columns):
     """Activities of typical steps as replayed, ns; `met_ns` is when the last member of a collective has come."""
 
     rank: Int64
@@ -46,9 +46,6 @@ class _Ran:
     met_ns: Int64
     stop_ns: Int64
     is_unresolved: Mask
-
-    def take(self, rows: Int64) -> _Ran:
-        return _Ran(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
 def _replayed(model: Model) -> _Ran:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzers.arrays import Int64, distinct
+from analyzers.arrays import Columns, Int64, distinct
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Waiting:
+class Waiting(Columns):
     """A row for each rank, device and step (-1: outside of steps), times in ns.
 
     `waited_ns` is when the device's communication only waited, as a union; `caused_ns` what all others waited for it,
@@ -37,14 +37,11 @@ class Waiting:
     waited_ns: Int64
     caused_ns: Int64
 
-    def __len__(self) -> int:
-        return len(self.rank)
-
     def to_frame(self) -> pd.DataFrame:
         """Return a row each."""
         import pandas as pd
 
-        return pd.DataFrame({name: getattr(self, name) for name in self.__dataclass_fields__})
+        return pd.DataFrame(self.columns())
 
 
 def waiting(matching: Matching, transfers: Transfers) -> Waiting:

@@ -141,7 +141,7 @@ def _points(calls: Calls, ran: Activities, steps: CutSteps) -> Points:
     """Return points of calls, begin and end by turns, then those of activities, start and stop by turns."""
     call_step = steps.at(calls.begin_ns)
     started_in = np.searchsorted(steps.first_start_ns, ran.start_ns, side="right") - 1
-    run_step = np.where(ran.call >= 0, np.r_[call_step, UNKNOWN][ran.call], started_in)
+    run_step = np.where(ran.call >= 0, values_at(call_step, ran.call), started_in)
     lane = ran.device * (int(ran.stream.max(initial=0)) + 1) + ran.stream
     return Points(
         time_ns=np.r_[_pairs(calls.begin_ns, calls.end_ns), _pairs(ran.start_ns, ran.stop_ns)],

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, find, rows_by
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, find, rows_by
 from analyzers.intervals import Intervals, crossings, union_of
 from analyzers.rank.idle.gaps import Gaps, LaunchCalls, ended_before
 from analyzers.rank.idle.host_states import Cause, HostStates, ThreadStates
@@ -26,7 +26,7 @@ LONGEST_KERNEL_GAP_NS = 50_000
 
 
 @dataclass(frozen=True, eq=False)
-class Pieces:
+class Pieces(Columns):
     """Parts of gaps: which gap, why, in which phase; `within` and `call` are rows of the host, UNKNOWN for none.
 
     `start_ns` tells pieces of one gap and cause apart. The lengths of a gap's pieces add up to its own.
@@ -39,18 +39,6 @@ class Pieces:
     call: Int64
     start_ns: Int64
     ns: Int64
-
-    def take(self, rows: Int64 | Mask) -> Pieces:
-        """Return the pieces that an index or a mask selects."""
-        return Pieces(*(column[rows] for column in self._columns()))
-
-    def _columns(self) -> tuple[Int64, ...]:
-        return (self.gap, self.cause, self.phase, self.within, self.call, self.start_ns, self.ns)
-
-    @staticmethod
-    def together(*parts: Pieces) -> Pieces:
-        """Return all pieces, in no order."""
-        return Pieces(*(np.concatenate(columns) for columns in zip(*(part._columns() for part in parts), strict=True)))
 
     def in_order(self) -> Pieces:
         """Return the pieces by gap, cause and time."""
@@ -82,7 +70,7 @@ def with_overhead(pieces: Pieces, calls: LaunchCalls, events: Events) -> Pieces:
     for thread, chosen in rows_by(calls.thread[pieces.gap]).items():
         held = _within_calls(events, rows[flushes], thread)
         parts.append(_covered(pieces.take(chosen), anywhere | union_of(events.start_ns[held], events.end_ns[held])))
-    return Pieces.together(untouched, *parts)
+    return Pieces.joined([untouched, *parts])
 
 
 def _within_calls(events: Events, rows: Int64, thread: int) -> Int64:
@@ -127,7 +115,7 @@ def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, 
         nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
         lengths = (end - start)[rows]
         parts.append(Pieces(rows, cause[rows], phase[rows], within[rows], nothing, start[rows], lengths))
-    return with_overhead(Pieces.together(*parts), calls, events)
+    return with_overhead(Pieces.joined(parts), calls, events)
 
 
 def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:
@@ -160,7 +148,7 @@ def divide_host_time(
     for number, of_thread in rows_by(thread).items():
         of_states = states.of_thread(number)
         parts.append(_parted(label[of_thread], start_ns[of_thread], end_ns[of_thread], of_states, phases))
-    return Pieces.together(*parts)
+    return Pieces.joined(parts)
 
 
 def _parted(gap: Int64, start_ns: Int64, end_ns: Int64, states: ThreadStates, phases: Phases) -> Pieces:
@@ -183,7 +171,7 @@ def divided_on_host(gaps: Gaps, states: HostStates, phases: Phases) -> Pieces:
     """Return the pieces of a CPU run's gaps, in which the main thread fetches input or is in Python."""
     thread = np.full(len(gaps), states.main_thread())
     none = unknown_pieces(gaps, np.zeros(len(gaps), dtype=bool))
-    pieces = Pieces.together(none, _hosts_part(gaps, gaps.end_ns, thread, states, phases))
+    pieces = Pieces.joined([none, _hosts_part(gaps, gaps.end_ns, thread, states, phases)])
     is_input = pieces.cause == Cause.INPUT
     no_call = np.full(len(pieces.gap), UNKNOWN, dtype=np.int64)
     return replace(pieces, cause=np.where(is_input, Cause.INPUT, Cause.PYTHON), call=no_call)
@@ -207,7 +195,7 @@ def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
     gap = timed_of[kept.gap]
     ns = _scaled(kept.gap, kept.ns, full.length_ns[kept.gap], timed.length_ns[gap])
     scaled = Pieces(gap, kept.cause, kept.phase, kept.within, kept.call, kept.start_ns, ns)
-    return Pieces.together(scaled, unknown_pieces(timed, ~matched)).in_order()
+    return Pieces.joined([scaled, unknown_pieces(timed, ~matched)]).in_order()
 
 
 def _scaled(gap: Int64, ns: Int64, full_ns: Int64, light_ns: Int64) -> Int64:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, find
+from analyzers.arrays import UNKNOWN, Columns, Int64, find
 from analyzers.intervals import Intervals, crossings, union_of
 from analyzers.rank.host import Host
 from analyzers.trace import Category, Events
@@ -29,7 +29,7 @@ class DeviceTime:
 
 
 @dataclass(frozen=True, eq=False)
-class Gaps:
+class Gaps(Columns):
     """Longest intervals of windows in which nothing runs on a device.
 
     `window` is the row of each one's window, `ender` the row of the event that starts where it ends, UNKNOWN for none.
@@ -40,9 +40,6 @@ class Gaps:
     start_ns: Int64
     end_ns: Int64
     ender: Int64
-
-    def __len__(self) -> int:
-        return len(self.window)
 
     @property
     def length_ns(self) -> Int64:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64
+from analyzers.arrays import UNKNOWN, Int64, values_at
 from analyzers.rank.idle.causes import Pieces
 from analyzers.rank.idle.gaps import Gaps
 from analyzers.trace import NODE, Events
@@ -54,7 +54,7 @@ class Divided:
         start_ns = self._side_by_side(pieces) if self.by_proportion else pieces.start_ns
         order = np.argsort(start_ns, kind="stable")
         pieces, start_ns = pieces.take(order), start_ns[order]
-        name, call = (np.r_[self.events.name, UNKNOWN][rows] for rows in (pieces.within, pieces.call))
+        name, call = (values_at(self.events.name, rows) for rows in (pieces.within, pieces.call))
         says = np.stack([pieces.gap, pieces.cause, pieces.phase, name, call])
         first = np.flatnonzero(np.r_[True, (np.diff(says) != 0).any(axis=0)][: len(order)])
         # Pieces of a gap tile it, so that a stretch ends where its last piece does.
