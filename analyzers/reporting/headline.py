@@ -252,12 +252,9 @@ def _communication(drawn: DrawnFrom) -> str | None:
         words = "how much is hidden behind compute is not known"
     known = [row for row in drawn.bandwidths if row.busbw_gbps is not None and row.bytes]
     if not known:
-        return f"{words}; what the links gave is not known{_why_no_bandwidth(drawn.run)}"
+        why = f", since {why_unresolved(drawn.run)}" if len(drawn.run.ranks) < drawn.run.world_size else ""
+        return f"{words}; what the links gave is not known{why}"
     return f"{words}; {_bandwidth(max(known, key=lambda row: (row.bytes or 0) * row.count))}"
-
-
-def _why_no_bandwidth(run: RunFacts) -> str:
-    return f", since {why_unresolved(run)}" if len(run.ranks) < run.world_size else ""
 
 
 def _bandwidth(row: BandwidthRow) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import Float64
-from analyzers.causes import ChargesSummary, charges_summary
+from analyzers.causes import charges_summary
 from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
 from analyzers.layers import bucket_summaries, layer_summaries
 from analyzers.lazy_fields import lazy
@@ -92,7 +92,9 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         over_devices=over_devices(devices),
         groups=lazy(lambda: group_summaries(exchanged, analyses.rows, analyses.groups)),
         pipelines=list(evidence.pipelines),
-        charges=lazy(lambda: _charges(analyses)),
+        charges=lazy(
+            lambda: None if analyses.causes is None else charges_summary(analyses.causes, analyses.charge_rows)
+        ),
         bar=bar,
         of_degree=found.of_degree,
         advice_together_ns=found.together_ns if analyses.findings is not None or found.listed else None,
@@ -103,10 +105,6 @@ def _named(drawn: DrawnFrom) -> tuple[int | None, Limits | None]:
     """Return the gain that the sentence names, and what it lies between; None where it names none."""
     advice = advice_of_sentence(drawn)
     return (None, None) if advice is None else (advice.gain_ns, advice.within_ns)
-
-
-def _charges(analyses: Analyses) -> ChargesSummary | None:
-    return None if analyses.causes is None else charges_summary(analyses.causes, analyses.charge_rows)
 
 
 def _measures(analyses: Analyses) -> dict[str, NDArray[Any]]:

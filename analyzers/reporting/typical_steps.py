@@ -204,7 +204,8 @@ def odd_gain(typical: TypicalWindows, controls: Controls) -> Gain | None:
     not told apart from nothing.
     """
     unprofiled = controls.unprofiled
-    timed = unprofiled if unprofiled is not None and unprofiled.median_ns else _profiled(typical)
+    profiled = control({0: [[*typical.lengths_ns.values()]]})
+    timed = unprofiled if unprofiled is not None and unprofiled.median_ns else profiled
     every = typical.steps.every
     cost, mean_ns = timed.odd_cost_ns(every), timed.mean_ns(every) or 0
     if cost is None:
@@ -213,10 +214,6 @@ def odd_gain(typical: TypicalWindows, controls: Controls) -> Gain | None:
     if gain_ns < LEAST_SHARE * mean_ns or limits[0] <= 0:
         return None
     return Gain(_scenario(typical.steps, timed), mean_ns - gain_ns, gain_ns, limits, reliable=True)
-
-
-def _profiled(typical: TypicalWindows) -> Control:
-    return control({0: [[*typical.lengths_ns.values()]]})
 
 
 def _scenario(steps: Steps, timed: Control) -> Scenario:

@@ -87,7 +87,8 @@ def find_findings(
     ordered = sorted(gains, key=lambda gain: -gain.gain_ns * (1 + OWN_ERROR * is_of_rank(gain.scenario)))
     told = [gain for gain in ordered if gain.scenario.told.remedy and _is_enough(gain, step_ns)]
     of_place = [gain for gain in told if not gain.scenario.of_degree and gain.scenario.kind != UNEVEN]
-    take(gain for gain in of_place if _is_witnessed(gain, awaited))
+    # Of a rank that the others wait for.
+    take(gain for gain in of_place if gain.scenario.rank is None or gain.scenario.rank in awaited)
     if not any(is_of_rank(gain.scenario) for gain in listed):
         take(gain for gain in told if gain.scenario.kind == UNEVEN and gain.gain_ns >= TENTH * step_ns)
     if not besides and not any(gain.gain_ns >= TWENTIETH * step_ns for gain in listed):
@@ -109,8 +110,3 @@ def _is_enough(gain: Gain, step_ns: float) -> bool:
 def is_of_rank(scenario: Scenario) -> bool:
     """Whether a scenario is of one rank."""
     return scenario.rank is not None
-
-
-def _is_witnessed(gain: Gain, awaited: Collection[RankNumber]) -> bool:
-    """Whether the others wait for the rank that a scenario is of, if it is of one."""
-    return gain.scenario.rank is None or gain.scenario.rank in awaited

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from analyzers.causes import Lags
 from analyzers.errors import NotReplayable
 from analyzers.rank import RunSummary
 from analyzers.scenarios import CAPS, OF_SETTINGS, Gain, Scenario, Subject, Told, gain_between
@@ -37,13 +36,9 @@ def best_cap(run: RunSummary, subject: Subject, hidden_ns: float) -> Gain | None
     told = _tell(settings, best, answered.buckets[place])
     words = "buckets of DDP's default" if best.bucket_mb is None else f"buckets of {best.bucket_mb:g} MB"
     change = partial(settings.replayed, best)
-    scenario = Scenario(CAPS, "DistributedDataParallel", _as_it_is, words, best.bucket_mb, told, replay=change)
+    scenario = Scenario(CAPS, "DistributedDataParallel", lambda lags: lags, words, best.bucket_mb, told, replay=change)
     gain = gain_between(scenario, answered.own, answered.lengths[:, place])
     return gain if gain.gain_ns > OF_SETTINGS * gain.step_ns else None
-
-
-def _as_it_is(lags: Lags) -> Lags:
-    return lags
 
 
 def _could_bring(settings: DdpSettings, hidden_ns: float) -> bool:

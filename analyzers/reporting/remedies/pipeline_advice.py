@@ -25,7 +25,7 @@ def _of_pipeline(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advi
         f"microbatches, {empty} even if stages were equal and messages free"
     )
     # Both launch as much work in more and smaller pieces: no remedy where hosts already come too late by more.
-    late_ns = _least_rest_ns(pipeline)
+    late_ns = min((one.rest_ns for one in pipeline.stages if one.rest_ns is not None), default=0)
     if pipeline.more_microbatches_ns is not None and pipeline.more_microbatches_ns >= late_ns:
         yield advised(
             "more_microbatches",
@@ -44,7 +44,3 @@ def _of_pipeline(evidence: Evidence, pipeline: PipelineSummary) -> Iterator[Advi
             f"replayed with two stages per rank, the step is {evidence.share(pipeline.interleaved_ns)} shorter, with "
             "twice as many messages",
         )
-
-
-def _least_rest_ns(pipeline: PipelineSummary) -> float:
-    return min((one.rest_ns for one in pipeline.stages if one.rest_ns is not None), default=0)
