@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import CAUSE_PARTS, COMM, IDLE, IDLE_LOOKS, IDLE_OR_WAIT, StepPart, count, in_legend, rounded_up
+from tracer.views import (
+    BAR_PARTS,
+    CAUSE_PARTS,
+    COMM,
+    IDLE,
+    IDLE_LOOKS,
+    IDLE_OR_WAIT,
+    StepPart,
+    count,
+    in_legend,
+    rounded_up,
+)
 from tracer.views.html.chart import StepBar, Tick
 from tracer.views.html.templates import filled
 from tracer.views.sections import shares_of_bar
@@ -79,11 +90,15 @@ def comparison_html(
     """
     of_runs = isinstance(comparison, Comparison)
     account = comparison.account if isinstance(comparison, Comparison) else None
+    trained = _trained(comparison) if isinstance(comparison, Comparison) else []
     values = {
         "title": comparison_title(comparison),
         "verdict": comparison.verdict,
         "promise": promise_words(comparison) if isinstance(comparison, Comparison) else [],
-        "trained": _trained(comparison) if isinstance(comparison, Comparison) else [],
+        "trained": trained,
+        "trained_parts": [
+            part for part in BAR_PARTS if any(part.field == look for bar in trained for look, *_ in bar.parts)
+        ],
         "warnings": [str(warning) for warning in comparison.warnings],
         "tables": told_tables(comparison),
         "untold": untold_table(comparison),

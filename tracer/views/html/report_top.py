@@ -224,7 +224,7 @@ def _on_communication(report: Report, shown: Shown) -> list[PageSection]:
         report.summary.headline.communication or kinds,
     )
     waiting = PageSection(
-        "waiting", "Stragglers", _share(report, "exposed_wait_ns", "waiting"), _last_note(shown["waiting"])
+        "waiting", "Waiting", _share(report, "exposed_wait_ns", "waiting"), _last_note(shown["waiting"])
     )
     is_mostly_waiting = 2 * (shares["exposed_wait_ns"] or 0.0) > (shares["exposed_comm_ns"] or 0.0)
     return [

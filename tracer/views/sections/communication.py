@@ -1,4 +1,4 @@
-"""Sections on communication: bandwidth, stragglers, every instance."""
+"""Sections on communication: bandwidth, waits, every instance."""
 
 from __future__ import annotations
 
