@@ -54,8 +54,12 @@ def _slices(start_ns: Int64, length_ns: Float64) -> TimeSlices | None:
 
 def _pauses(lags: Lags) -> tuple[Int64, Int64, Float64]:
     """Return whose queued work stood still, when, and how long: beyond its like, or by no dependency."""
-    graph, likes = lags.graph, lags.common.kernels
+    graph = lags.graph
     taken_ns = graph.points.time_ns[graph.edges.target] - graph.points.time_ns[graph.edges.source]
+    # Most kernels are too short to hold a pause, and so are their like.
+    all_likes = lags.common.kernels
+    may_pause = np.isin(all_likes.in_any_step, all_likes.in_any_step[taken_ns[all_likes.edge] >= SHORTEST_NS])
+    likes = all_likes.take(may_pause)
     typical_ns = medians(taken_ns[likes.edge], likes.in_any_step, int(likes.in_any_step.max(initial=-1)) + 1)
     longer_ns = taken_ns[likes.edge] - typical_ns[likes.in_any_step]
     begins_ns = graph.points.time_ns[graph.edges.source[likes.edge]]
