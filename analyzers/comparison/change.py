@@ -159,24 +159,29 @@ def _tested(a: Float64, b: Float64, assumed: float | None) -> _Tested:
     return _Tested(found, np.maximum(found.p, also.p), np.maximum(found.adjusted_p, also.adjusted_p), carried)
 
 
-def with_intervals(judged: Mapping[Key, Change], pairs: Mapping[Key, Pair]) -> dict[Key, Change]:
-    """Add what each difference lies between to figures that were judged."""
-    return {key: _with_interval(change, *pairs[key]) for key, change in judged.items()}
+def with_intervals(
+    judged: Mapping[Key, Change], pairs: Mapping[Key, Pair], assumed: float | None = OF_BLOCKS
+) -> dict[Key, Change]:
+    """Add what each difference lies between to figures that were judged; `assumed` as in `changes`."""
+    return {key: _with_interval(change, *pairs[key], assumed) for key, change in judged.items()}
 
 
-def _with_interval(change: Change, a: Samples, b: Samples) -> Change:
-    limits = interval(*(np.array([*samples.steps.values()], dtype=np.float64) for samples in (a, b)))
+def _with_interval(change: Change, a: Samples, b: Samples, assumed: float | None) -> Change:
+    of_a, of_b = (np.array([*samples.steps.values()], dtype=np.float64) for samples in (a, b))
+    limits = interval(of_a, of_b, assumed)
     return change if limits is None else replace(change, interval=list(limits))
 
 
-def interval(a: Float64, b: Float64) -> Limits | None:
+def interval(a: Float64, b: Float64, assumed: float | None = OF_BLOCKS) -> Limits | None:
     """Return what the difference of two runs' blocks lies between: it holds 0 unless `changes` finds them apart.
 
-    None where there are too few blocks to tell.
+    `assumed` as in `changes`. None where there are too few blocks, or launches, to tell.
     """
-    columns = a[:, np.newaxis], b[:, np.newaxis]
-    (carried,) = correlation(*columns, OF_BLOCKS)
     as_they_are = shift_interval(a, b, LEVEL)
+    if assumed is None:
+        return as_they_are
+    columns = a[:, np.newaxis], b[:, np.newaxis]
+    (carried,) = correlation(*columns, assumed)
     freed_a, freed_b = (freed(column, carried).ravel() for column in columns)
     scaled = shift_interval(freed_a, freed_b, LEVEL)
     if as_they_are is None or scaled is None:

@@ -179,6 +179,12 @@ class Comparison(msgspec.Struct, frozen=True):
     odd_gone: PromisedGain | None = None  # what A's odd steps cost the mean step, where B's report names none
 
     @property
+    def trained_bars(self) -> list[tuple[str, Bar]]:
+        """Return the bars of A and B by their letters; none where either is not of a step without the profiler."""
+        bars = [(name, bar) for name, bar in (("A", self.a_bar), ("B", self.b_bar)) if bar is not None]
+        return bars if [bar.of for _, bar in bars] == ["unprofiled"] * 2 else []
+
+    @property
     def are_launches(self) -> bool:
         """Whether launches are the sample, and not the steps of one run each."""
         return self.a_launches > 1 or self.b_launches > 1

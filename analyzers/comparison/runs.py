@@ -95,7 +95,7 @@ def compare(a: Report | Sequence[Report], b: Report | Sequence[Report]) -> Compa
             *([Notice(Code.LAYOUTS_DIFFER, layouts.why)] if layouts.same is False and layouts.why else []),
         ],
         layouts=layouts,
-        controls=judged if sides.are_launches else with_intervals(judged, controls),
+        controls=with_intervals(judged, controls, None if sides.are_launches else OF_BLOCKS),
         step=sides.changes(sides.pairs(_step)),
         parts=sides.changes(sides.pairs(lambda report: _windows(report, fields_of(SPLIT_PARTS)))),
         idle=sides.changes(_telling(sides.pairs(_idle))),
@@ -384,6 +384,8 @@ def _too_few(comparison: Comparison) -> Iterator[Notice]:
 
 def _of_launches(a: Report, b: Report, comparison: Comparison) -> Iterator[Notice]:
     """Say where steps of one launch do not tell what launches differ by."""
+    if comparison.are_launches:
+        return
     states = [figure.change.state for figure in comparison.figures()]
     if number := states.count("correlated"):
         figures = "1 figure differs" if number == 1 else f"{number} figures differ"

@@ -58,7 +58,7 @@ def borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumpt
 
 
 def run_doubts(run: RunSummary, manifest: Manifest, *, answers_to_hosts: bool) -> list[Notice]:
-    """Say why no prediction of this run can be trusted, if so."""
+    """Say why no prediction for other GPUs or links can be trusted, if so."""
     ranks, size = len(run.ranks), world_size(manifest, run.ranks)
     cores = "on a CPU run communication takes cores away from compute, which is not modelled"
     notices = {

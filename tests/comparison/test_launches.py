@@ -21,7 +21,7 @@ from tests.support.commands import fails
 from tests.support.comparing import controlled, stepping
 from tests.support.samples import SAMPLES, reported
 from tracer.cli import main
-from tracer.views.sections.results import comparison_text
+from tracer.views.sections.results import comparison_text, promise_words
 
 DDP2, DDP4 = str(SAMPLES / "resnet18-ddp2"), str(SAMPLES / "resnet18-ddp4")
 
@@ -52,7 +52,10 @@ def test_launches_that_differ_as_much_among_themselves_are_not_told_apart():
     """Steps of one launch each differ surely, since a launch's differ by far less than launches do."""
     a, b = launches([10.0, 11.0, 10.5, 11.5]), launches([10.8, 10.2, 11.3, 11.9], seed=2)
     assert states(compare(a[0], b[0])) == ("changed", "changed")
-    assert states(compare(a, b)) == ("within", "within")
+    found = compare(a, b)
+    assert states(found) == ("within", "within")
+    low_ns, high_ns = found.controls["unprofiled_step_ns"].limits or (1, 1)
+    assert low_ns < 0 < high_ns
 
 
 def test_launches_that_all_lie_beyond_the_others_are():
@@ -62,6 +65,8 @@ def test_launches_that_all_lie_beyond_the_others_are():
     assert (change.a_steps, change.b_steps, change.correlation) == (4, 4, None)
     assert change.a == pytest.approx(10.75e6, rel=0.001)
     assert change.p == pytest.approx(2 / 70)
+    low_ns, high_ns = change.limits or (0, 0)
+    assert 0 < low_ns <= change.difference <= high_ns
     assert found.verdict.startswith("B's step is 14")
     assert "launches" in found.test.method
 
@@ -155,3 +160,18 @@ def test_a_reports_summary_has_no_steps_to_compare(tmp_path, capsys):
     assert main(["report", DDP2, "--json", "--summary", "-o", str(digest)]) == 0
     code, line = fails(capsys, "compare", str(digest), DDP4)
     assert (code, "without the run's steps: save `tracer report RUN --json`" in line) == (1, True)
+
+
+def test_what_came_of_launches_that_tell_is_given_with_its_interval():
+    a, b = (reported(SAMPLES / f"resnet18-ddp2-{name}") for name in ("sick", "cured"))
+    found = compare(*([began_at(number, side) for number in range(4)] for side in (a, b)))
+    (words,) = promise_words(found)
+    assert "too few" not in words
+    assert words.startswith("The advice of A's first launch that B no longer needs promised 4.20 ms")
+
+
+def test_launches_are_not_told_to_be_recorded_where_they_are():
+    a, b = launches([10.0, 11.0, 10.5, 11.5]), launches([12.0, 12.5, 13.0, 12.2], seed=2)
+    on_cpus = [replaced(each, run=replace(each.run, backend="gloo")) for each in a]
+    assert Code.LAUNCHES_DIFFER in [each.code for each in compare(on_cpus[0], b[0]).warnings]
+    assert Code.LAUNCHES_DIFFER not in [each.code for each in compare(on_cpus, b).warnings]

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runs",
         type=run_place,
         nargs="+",
-        metavar="A [B]",
+        metavar="RUN",
         help=f"A, the baseline, and B, what is compared with it: each {what}",
     )
     parser.add_argument(

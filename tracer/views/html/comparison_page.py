@@ -137,10 +137,8 @@ def _legend(parts: Sequence[StepPart]) -> list[StepPart]:
 
 def _trained(comparison: Comparison) -> list[StepBar]:
     """Build a bar per run, of the step that people train, both to one scale; none where either is not known."""
-    bars = (comparison.a_bar, comparison.b_bar)
-    known = [(name, bar) for name, bar in zip("AB", bars, strict=True) if bar is not None and bar.of == "unprofiled"]
-    longest_ns = max((bar.step_ns for _, bar in known), default=0)
-    drawn = [
+    longest_ns = max((bar.step_ns for _, bar in comparison.trained_bars), default=0)
+    return [
         StepBar(
             name,
             ms(bar.step_ns),
@@ -150,9 +148,8 @@ def _trained(comparison: Comparison) -> list[StepBar]:
             ],
             longest_ns - bar.step_ns,
         )
-        for name, bar in known
+        for name, bar in comparison.trained_bars
     ]
-    return drawn if len(drawn) == len(bars) else []
 
 
 def _bars(account: StepAccount) -> list[StepBar]:

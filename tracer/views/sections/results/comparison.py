@@ -141,9 +141,8 @@ def _first_screen(
 
 def _bars(comparison: Comparison) -> Section:
     """Draw the step that people train in A and in B on one scale; nothing where either is not known."""
-    bars = (comparison.a_bar, comparison.b_bar)
-    known = [(name, one) for name, one in zip("AB", bars, strict=True) if one is not None and one.of == "unprofiled"]
-    if len(known) < len(bars):
+    known = comparison.trained_bars
+    if not known:
         return []
     longest_ns = max(one.step_ns for _, one in known)
     lines = [

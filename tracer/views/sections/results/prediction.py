@@ -26,7 +26,7 @@ LEAST_SHOWN, FEW = 0.001, 5
 _STEP = "What a step would take: the step as measured less the gain."
 _GAIN = "What that takes off the step: the recorded steps, replayed without and with what is changed."
 _WITHIN = "What the gain lies between, the replay's own error included."
-_EXPOSED = "Transfers of gradients, of the last accumulated batch, with no kernel beside them that computes."
+_EXPOSED = "Transfers of gradients beside no kernel that computes; of accumulated batches the last one's."
 _EFFICIENCY = "A step of one GPU that synchronizes nothing, over the predicted step."
 
 
