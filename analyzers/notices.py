@@ -145,6 +145,11 @@ class Code(StrEnum):
         "rank_is_impossible", "a rank or world size is one that no run can have", repeats=True
     )
     # Controls and epochs.
+    EARLY_STEPS_ALONE = _graded(
+        "early_steps_alone",
+        "training ended before a round of blocks was whole, and only its early steps were profiled",
+        "let it train longer, or record fewer and shorter blocks: --wait, --warmup, --active, --rounds",
+    )
     CONTROL_IS_NULL = _note("control_is_null", "a control is missing")
     SAMPLES_ARE_IMPOSSIBLE = _warning(
         "samples_are_impossible", "a control's steps that last nothing, or years, are left out"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analyzers.lazy_exports import export_lazily
-from tracer.errors import SessionIncomplete, TracerError, UsageError
+from tracer.errors import IncompleteRecording, SessionIncomplete, TracerError, UsageError
 from tracer.version import VERSION
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tracer.sessions import Session
 
 __all__ = [
+    "IncompleteRecording",
     "Plan",
     "RunComparison",
     "RunReport",

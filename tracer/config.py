@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import product
 from typing import Literal, TypeVar, get_args
 
 import msgspec
@@ -72,8 +73,14 @@ STRATEGIES: tuple[str, ...] = tuple(STRATEGY_TRAITS)
 # The environment variable by which a script's processes know that they are recorded.
 HOOK = "TRACER_HOOK"
 
-# Of `tracer.recording.recorder`: the blocks of a round, at most.
-BLOCKS_OF_ROUND = 4
+# Of `tracer.recording.recorder`: the blocks of a round, at most; of training on a CPU, which has no light windows.
+BLOCKS_OF_ROUND: dict[DeviceType, int] = {"cuda": 4, "cpu": 3}
+# Of training that is not ours two steps are profiled during the wait, in case that it ends before a round is whole: one
+# step passes before, and one under the profiler that is not kept.
+EARLY_UNTIMED, EARLY_WARMUP, EARLY_ACTIVE = 1, 1, 2
+EARLY_STEPS = EARLY_UNTIMED + EARLY_WARMUP + EARLY_ACTIVE
+# Shorter blocks have no middle.
+LEAST_ACTIVE = 2
 CLASSES = 10
 CIFAR10_SIZE = 32
 CIFAR10_SAMPLES = 50_000
@@ -130,32 +137,63 @@ class Plan(msgspec.Struct, frozen=True):
     keep: int = 5
     light: LightRecorder = "cupti"
 
-    @property
-    def longest(self) -> int:
-        """The most steps that one recording takes, after the wait, of training that is not ours.
+    def longest(self, device: DeviceType = "cuda") -> int:
+        """Return the most steps that one recording takes, after the wait, of training that is not ours.
 
         It has no steps without gradient synchronization, and so none of the blocks after the last round.
         """
-        return BLOCKS_OF_ROUND * self.rounds * (self.warmup + self.active)
+        return BLOCKS_OF_ROUND[device] * self.rounds * (self.warmup + self.active)
+
+    def fitting(self, steps: int, device: DeviceType) -> Plan | None:
+        """Return the same with as many rounds of as long blocks as so many steps hold; None where they hold no round.
+
+        Blocks shrink before rounds go: three rounds of short blocks tell more of how steps differ than a long one.
+        """
+        waits = sorted({self.wait, min(self.wait, EARLY_STEPS)}, reverse=True)
+        shapes = product(range(self.rounds, 0, -1), range(self.warmup, 0, -1), waits)
+        for rounds, warmup, wait in shapes:
+            active = (steps - wait) // (rounds * BLOCKS_OF_ROUND[device]) - warmup
+            if active >= min(LEAST_ACTIVE, self.active):
+                shorter = {"wait": wait, "warmup": warmup, "active": min(active, self.active), "rounds": rounds}
+                return msgspec.structs.replace(self, **shorter)
+        return None
+
+    def total(self, device: DeviceType) -> int:
+        """Return how many steps of training that is not ours one recording takes, the wait included."""
+        return self.wait + self.longest(device)
+
+    def advice(self, steps: int, device: DeviceType) -> str:
+        """Say with which options a training of so many steps is recorded whole, or that none would do."""
+        shorter = self.fitting(steps, device)
+        if shorter is None:
+            least = Plan(wait=min(self.wait, EARLY_STEPS), warmup=1, active=min(self.active, LEAST_ACTIVE), rounds=1)
+            return f"the shortest that has controls {least.total(device)}"
+        options = f"--wait {shorter.wait} --warmup {shorter.warmup} --active {shorter.active} --rounds {shorter.rounds}"
+        return f"one with {options} {shorter.total(device)}"
 
     def check(self) -> None:
         """Raise UsageError where the plan cannot be followed."""
         if min(self.wait, self.warmup - 1, self.active - 1, self.rounds - 1, self.keep - 1) < 0:
             raise UsageError("warmup, active, rounds and keep must each be 1 or more")
-        if self.every is not None and self.every < self.longest:
+        if self.every is not None and self.every < self.longest():
             raise UsageError(
-                f"every {self.every} steps: one recording takes up to {self.longest} steps: give more, or fewer rounds"
+                f"every {self.every} steps: one recording takes up to {self.longest()} steps: give more, or fewer "
+                "rounds"
             )
 
 
 class Hook(msgspec.Struct, frozen=True):
-    """How `tracer record SCRIPT` records the processes of a script: it travels in their environment, as HOOK."""
+    """How `tracer record SCRIPT` records the processes of a script: it travels in their environment, as HOOK.
+
+    `once` is the command that records the script on one rank, where tracer has chosen how many there are.
+    """
 
     folder: str
     root: str  # where the package lies, for an interpreter that does not have it
     launcher: int  # the process that launched the script
     command: list[str]
     plan: Plan
+    once: str = ""
 
 
 def hooked() -> Hook | None:

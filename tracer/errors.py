@@ -36,6 +36,10 @@ class SessionIncomplete(TracerError):
     """The training loop ended before the recording had all its steps."""
 
 
+class IncompleteRecording(UserWarning):
+    """The same, where the training goes on: the text says what was kept."""
+
+
 class RankFailed(TracerError):
     """A rank of a recording ended badly; the command ends with that rank's own exit code.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from analyzers.notices import Weight
+from analyzers.notices import Code, Weight
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.bar import Bar
 from analyzers.reporting.document import RunFacts
@@ -24,7 +24,8 @@ MUCH = 0.1
 class Judged:
     """What is judged: the run's facts, the bar, the sentence's gain and what that lies between, and the replay's error.
 
-    `is_damaged`: rows that figures rest on are damaged; `is_unmarked`: no step is marked in the traces.
+    `is_damaged`: rows that figures rest on are damaged; `is_unmarked`: no step is marked in the traces;
+    `is_early`: nothing but training's first steps was recorded.
     """
 
     run: RunFacts
@@ -34,6 +35,7 @@ class Judged:
     replay_error: float | None
     is_damaged: bool
     is_unmarked: bool
+    is_early: bool
 
     @property
     def missing(self) -> int:
@@ -101,6 +103,11 @@ _DOUBTS = (
     Doubt("low", lambda j: j.missing > 0, _missing_words),
     Doubt(
         "low",
+        lambda j: j.is_early,
+        lambda j: "these are training's first steps alone: let it train longer, or record fewer and shorter blocks",
+    ),
+    Doubt(
+        "low",
         lambda j: j.bar.exposed_unresolved_ns > MUCH * j.bar.step_ns,
         lambda j: "much of the communication is unresolved: other members' kernels are missing, or began unprofiled",
     ),
@@ -148,7 +155,7 @@ def trusted(
 
     `gain_ns` is what it names, and `within_ns` what that lies between; None where it names none.
     """
-    weights = {warning.code.facts.weight for warning in run.warnings}
+    codes = {warning.code for warning in run.warnings}
     return _grade(
         Judged(
             run,
@@ -156,8 +163,9 @@ def trusted(
             gain_ns,
             within_ns,
             analyses.causes.calibrated.replay_error if analyses.causes is not None else None,
-            Weight.DAMAGE in weights or bool(analyses.typical_rows.doubted.any()),
+            any(code.facts.weight is Weight.DAMAGE for code in codes) or bool(analyses.typical_rows.doubted.any()),
             bool(analyses.rows.unmarked.any()),
+            Code.EARLY_STEPS_ALONE in codes,
         )
     )
 

@@ -36,6 +36,7 @@ from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, catch_errors, gather, hosts, load, world_size
 from analyzers.run.manifest import (
+    EARLY_STEPS,
     LINKS,
     MANIFEST,
     SWEEP,

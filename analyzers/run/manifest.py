@@ -28,6 +28,8 @@ LINKS = "links.json"
 # In a folder of runs: the grid that they are the cells of.
 SWEEP = "sweep.json"
 SCHEMA = "tracer.run/1"
+# In `profiler`: how many early steps the full window has, where training ended before a round of blocks was whole.
+EARLY_STEPS = "early_steps"
 # So many of a file's odd keys are named.
 _LISTED = 3
 
@@ -198,7 +200,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def why_null(self) -> list[Notice]:
-        """Return a notice for each null in the epochs."""
+        """Return a notice for each null in the epochs, and where nothing but early steps was recorded."""
         diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
         untested = any(epoch.accuracy is None for epoch in self.epochs)
         message = f"training diverged in epoch {min(diverged, default=0)}: loss is not a number from there on"
@@ -207,6 +209,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             Notice(
                 Code.ACCURACY_IS_NULL, "accuracy of epochs is not known: the folder of --data held no test set"
             ): untested,
+            Notice(
+                Code.EARLY_STEPS_ALONE,
+                "training ended before a round of blocks was whole: all there is are its early steps, profiled",
+                Code.EARLY_STEPS_ALONE.facts.do,
+            ): EARLY_STEPS in self.profiler,
         }
         return [notice for notice, holds in notices.items() if holds]
 

@@ -33,10 +33,16 @@ def new_callback(framework):
 def fit(callback, steps=ENOUGH, fails=False):
     """Call a callback's hooks as transformers' Trainer does, with the model that is not wrapped."""
     model, optimizer = new_training()
-    callback.on_train_begin(None, None, None, model=model, optimizer=optimizer)
-    train(model, optimizer, lambda: callback.on_step_end(None, None, None, optimizer=optimizer, model=model), steps)
+    state = types.SimpleNamespace(global_step=0, max_steps=steps)
+
+    def after_step():
+        state.global_step += 1
+        callback.on_step_end(None, state, None, optimizer=optimizer, model=model)
+
+    callback.on_train_begin(None, state, None, model=model, optimizer=optimizer)
+    train(model, optimizer, after_step, steps)
     if not fails:
-        callback.on_train_end(None, None, None, model=model)
+        callback.on_train_end(None, state, None, model=model)
 
 
 def test_the_model_that_the_optimizer_trains_is_recorded(new_callback, tmp_path):
@@ -50,7 +56,7 @@ def test_the_model_that_the_optimizer_trains_is_recorded(new_callback, tmp_path)
 
 def test_a_training_that_is_too_short_says_so(new_callback, tmp_path, caplog):
     fit(new_callback(tmp_path / "run", plan=PLAN), steps=3)
-    assert "not recorded: training ended after 2 steps" in caplog.text
+    assert "not recorded whole: training ended after 2 steps; this recording takes 9: nothing" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 

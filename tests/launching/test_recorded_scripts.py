@@ -54,7 +54,9 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
     assert len(out.splitlines()) == 31
     own = lines.index(f"tracer: recorded {output}")
     assert [line for line in lines[:own] if not line.startswith("tracer: ")] == plain_lines
-    assert said(lines)[0].endswith("up to 14 training steps")  # 2 to wait, and four blocks of 3
+    assert said(lines)[0].endswith(
+        "up to 14 training steps of each rank that it starts"
+    )  # 2 to wait, and four blocks of 3
     assert lines[own + 1].startswith("same · ")
     assert any(line.startswith("MAIN PROBLEM ") for line in lines[own:])
     assert any(line.startswith("NEXT ") for line in lines[own:])
@@ -164,6 +166,58 @@ def test_a_session_in_a_loop_of_one_s_own(tmp_path):
     assert sorted(place.name for place in output.iterdir()) == ["step13", "step25"]
     for place in output.iterdir():
         assert [rank.rank for rank in analyzers.load(place).ranks] == [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("crash", "rounds"), [("0:8", 0), ("1:8", 0), ("1:60", 1)])
+def test_whichever_rank_of_a_session_fails_what_all_had_is_kept(tmp_path, crash, rounds):
+    output = tmp_path / "out"
+    ranks = [start(sys.executable, str(SCRIPTS / "sessions.py"), str(output), "90", rank, crash) for rank in "01"]
+    ended = [end(rank) for rank in ranks]
+    assert all(code != 0 for code, _, _ in ended), ended
+    manifest, _ = read_manifest(output)
+    assert len(manifest.controls.full.blocks if manifest.controls.full else []) == rounds
+    assert [rank.rank for rank in analyzers.load(output).ranks] == [0, 1]
+    assert sorted(place.name for place in tmp_path.iterdir()) == ["out", "out.store"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "early", "takes"),
+    [
+        (
+            ["--steps", "5"],
+            True,
+            "the script took 5 steps: a whole recording takes 109, the shortest that has controls 13",
+        ),
+        (["--steps", "20"], True, "one with --wait 4 --warmup 3 --active 2 --rounds 1 19"),
+        (["--steps", "50"], False, "one with --wait 4 --warmup 3 --active 2 --rounds 3 49"),
+        (["--steps", "60", "--crash", "1:30"], True, "the script took 31 steps"),
+        (["--steps", "20", "--exit", "os"], True, "a whole recording takes 109 steps"),
+    ],
+)
+def test_a_script_that_ends_before_its_recording_leaves_a_report(tmp_path, words, early, takes):
+    command = [sys.executable, "-m", "tracer", "record", "-o", str(tmp_path / "out"), "--ranks", "2"]
+    _, _, lines = end(start(*command, str(SCRIPTS / "loop.py"), *words))
+    assert any(takes in line for line in said(lines)), lines
+    assert any(line.startswith("MAIN PROBLEM ") for line in lines)
+    found = report(summarize(tmp_path / "out"))
+    assert len({window.step for window in found.windows}) == (2 if early else 8)
+    assert (found.summary.headline.trust, found.run.world_size) == ("low", 2)
+
+
+@pytest.mark.slow
+def test_a_plain_script_is_not_run_on_every_rank(tmp_path):
+    command = [sys.executable, "-m", "tracer", "record", "-o", str(tmp_path / "out")]
+    script = [str(SCRIPTS / "loop.py"), "--plain", "--steps", "20"]
+    stopped, warned = start(*command, "--device", "cpu", *script), start(*command, "--ranks", "2", *script)
+    code, out, lines = end(stopped)
+    assert (code, out) == (1, b"")
+    assert said(lines)[0].endswith("2 ranks, on the CPU; 109 training steps of each")
+    assert said(lines)[-1].endswith(f"was stopped; tracer record --ranks 1 {' '.join(script)} records one")
+    code, out, lines = end(warned)
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert said(lines)[1].startswith("warning: the script has joined no process group before its first step")
 
 
 @pytest.mark.slow

@@ -7,8 +7,10 @@ import pytest
 from torch import nn
 
 from analyzers.run.manifest import DeviceState, read_manifest
+from tests.support.small_training import CONFIG
+from tracer.commands.record import record
 from tracer.config import Plan
-from tracer.errors import TracerError
+from tracer.errors import RankFailed, TracerError
 from tracer.recording.collect import Finisher, Taking
 from tracer.recording.rank_part import Facts, RankPart, facts_of, write_part
 
@@ -161,6 +163,40 @@ def test_nothing_is_made_of_no_round(finisher, output):
     assert finisher.how_far() == (
         "training ended before rank 1 had the first of 2 rounds; a whole recording takes 40 steps"
     )
+    leave(finisher, 1, rounds=0, ended=False, trained=20)
+    assert finisher.how_far() == (
+        "training ended before rank 1 had the first of 2 rounds; the script took 20 steps: a whole recording takes 40, "
+        "one with --wait 4 --warmup 3 --active 2 --rounds 1 19"
+    )
+
+
+def test_without_a_round_of_all_ranks_the_early_windows_stay(finisher, output):
+    for rank, rounds in enumerate((1, 0)):
+        early = finisher.folder / "run" / "early"
+        early.mkdir(parents=True, exist_ok=True)
+        (early / f"rank{rank}.json.gz").write_text("early")
+        leave(finisher, rank, rounds=rounds, ended=False, has_early=True, trained=20)
+    assert finisher.take_rest() == [output]
+    assert names(output) == ["rank0.json.gz", "rank1.json.gz", "run.json"]
+    assert {(output / f"rank{rank}.json.gz").read_text() for rank in (0, 1)} == {"early"}
+    manifest, _ = read_manifest(output)
+    assert manifest.profiler["early_steps"] == 2
+    assert manifest.controls.full is None
+    assert manifest.notes == [
+        "the recording ended after 20 of 40 steps: it is a full window of 2 early steps, without controls"
+    ]
+    assert finisher.incomplete == [
+        "the script took 20 steps: a whole recording takes 40, one with --wait 4 --warmup 3 --active 2 --rounds 1 19"
+    ]
+
+
+def test_early_windows_go_where_there_are_rounds(finisher, output):
+    for rank in (0, 1):
+        leave(finisher, rank, has_early=True)
+        (finisher.folder / "run" / "early").mkdir(exist_ok=True)
+    finisher.take_complete()
+    assert not (output / "early").exists()
+    assert "early_steps" not in read_manifest(output)[0].profiler
 
 
 def test_a_host_s_ranks_are_a_part_of_the_run(finisher, output):
@@ -247,3 +283,21 @@ def test_ranks_that_did_not_meet_are_no_run(finisher, output):
     assert finisher.take_complete() == finisher.take_rest() == []
     assert not output.exists()
     assert "started anew" in finisher.how_far()
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_rank_that_dies_when_all_have_left_all_costs_no_recording(output, monkeypatch, capsys, complete):
+    """As gloo's worker may abort a process at its end."""
+
+    def launch(job, folder, progress):
+        leave(Finisher(folder, output), 0, size=1, ended=complete)
+        raise RankFailed("rank 0 failed; nothing was kept", 134, "rank 0 failed (killed by SIGABRT)")
+
+    monkeypatch.setattr("tracer.launching.launch", launch)
+    if complete:
+        assert record(CONFIG, output, force=False) == [output]
+        assert capsys.readouterr().err == "rank 0 failed (killed by SIGABRT), when the recording was complete\n"
+    else:
+        with pytest.raises(RankFailed, match="nothing was kept"):
+            record(CONFIG, output, force=False)
+    assert output.exists() == complete

@@ -132,6 +132,17 @@ def test_they_meet_at_the_end_however_far_each_came(ranks):
     assert each(ranks(2), act) == ["met", "met"]
 
 
+def test_who_waits_at_the_end_for_a_rank_that_failed_learns_why(ranks):
+    def act(rank):
+        rank.leave("the end")
+        if rank.rank == 1:
+            rank.fail("it fell")
+            return
+        rank.all_left()
+
+    assert [str(said) for said in each(ranks(2), act)] == ["rank 1 has left: it fell", "None"]
+
+
 def test_without_a_store_there_is_no_meeting(ranks, monkeypatch):
     def none(name):
         raise ValueError("Default process group has not been initialized")

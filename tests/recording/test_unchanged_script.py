@@ -30,9 +30,10 @@ class Counting:
     length = 10**9
     all: ClassVar[list["Counting"]] = []
 
-    def __init__(self, folder, subject, plan, progress, on_recorded, patience):
+    def __init__(self, folder, subject, plan, progress, on_recorded, patience, tell):
         self.on_recorded = on_recorded
         self.model, self.progress, self.done, self.why = subject.model, progress, 0, None
+        self.notes = subject.facts.notes
         Counting.all.append(self)
 
     def begin(self):
@@ -417,3 +418,53 @@ def test_a_short_training_whose_optimizer_was_replaced_says_so(watched, model, f
         watched.stepped(second)
     watched.end()
     assert reasons(folder) == ["the optimizer that steps were counted by stopped; another went on"]
+
+
+@pytest.fixture
+def one_of_two(monkeypatch):
+    """This process is the first of two ranks that were launched, and in no process group."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+
+
+def test_where_tracer_chose_the_ranks_a_script_without_a_process_group_is_stopped(one_of_two, watched, model, folder):
+    watched._hook = msgspec.structs.replace(watched._hook, once="tracer record --gpus 1 train.py")
+    (optimizer,) = optimizers(model, 1)
+    with pytest.raises(SystemExit) as ended:
+        watched.stepped(optimizer)
+    assert ended.value.code == 1
+    assert reasons(folder) == [
+        "the script has joined no process group before its first step: each of its 2 ranks would train all by itself, "
+        "and was stopped; tracer record --gpus 1 train.py records one"
+    ]
+    assert Counting.all == []
+
+
+def test_where_the_user_chose_them_there_is_a_warning_once(one_of_two, watched, model, folder):
+    (optimizer,) = optimizers(model, 1)
+    for _ in range(2):
+        watched.stepped(optimizer)
+    (recorder,) = Counting.all
+    assert recorder.done == 2
+    (warning,) = rank_process.take_notes(folder)
+    assert warning == f"warning: {recorder.notes[0]}"
+    assert warning.endswith("each of its 2 ranks trains by itself, and one of them is recorded")
+
+
+def test_ranks_that_have_met_are_not_stopped(one_of_two, watched, model, folder, monkeypatch):
+    watched._hook = msgspec.structs.replace(watched._hook, once="tracer record --gpus 1 train.py")
+    monkeypatch.setattr(attach.compat, "backend", lambda: "gloo")
+    watched.stepped(*optimizers(model, 1))
+    assert len(Counting.all) == 1
+    assert rank_process.take_notes(folder) == []
+
+
+def test_a_step_that_a_graph_is_captured_from_is_none(watched, model, monkeypatch):
+    """Whatever waits for a device would end the capture, and what is called is done when the graph is replayed."""
+    (optimizer,) = optimizers(model, 1)
+    monkeypatch.setattr(attach.compat, "is_capturing", lambda: True)
+    watched.stepped(optimizer)
+    assert Counting.all == []
+    monkeypatch.setattr(attach.compat, "is_capturing", lambda: False)
+    watched.stepped(optimizer)
+    assert Counting.all[0].done == 1

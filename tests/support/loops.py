@@ -11,7 +11,7 @@ import tracer
 
 PLAN = tracer.Plan(wait=0, warmup=1, active=2, rounds=1)
 # More than one recording by PLAN takes, and the first step, which is not counted.
-ENOUGH = PLAN.longest + 2
+ENOUGH = PLAN.longest() + 2
 
 
 def new_training() -> tuple[nn.Module, torch.optim.Optimizer]:

@@ -40,14 +40,14 @@ class HuggingFaceCallback(TrainerCallback):
         self._steps = RecordingSteps(output, plan, force, on_report)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Abandon the recording of a training before, which has failed: a Trainer does not tell callbacks."""
+        """End the recording of a training before, which has failed: a Trainer does not tell callbacks."""
         if self._steps.has_begun:
             self._steps.fail(RuntimeError("the training before did not end"))
 
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """Count a step; at the first, find the model as DDP or FSDP has wrapped it, which the Trainer does not say."""
         if not self._steps.has_begun:
-            self._steps.begin(find_model(optimizer) or kwargs["model"])
+            self._steps.begin(find_model(optimizer) or kwargs["model"], state.max_steps - state.global_step)
         self._steps.step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

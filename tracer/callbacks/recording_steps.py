@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,10 +29,11 @@ class RecordingSteps:
         self._session: Session | None = None
         self.has_begun = False
 
-    def begin(self, model: nn.Module) -> None:
-        """Make a session for a training; the recording begins after its first step."""
+    def begin(self, model: nn.Module, steps: float | None = None) -> None:
+        """Make a session for a training of so many steps, if that is known; the recording begins after its first."""
         self.has_begun = True
-        self._try(lambda: self._new_session(model))
+        known = int(steps) if steps is not None and 0 < steps < math.inf else None
+        self._try(lambda: self._new_session(model, known))
 
     def step(self) -> None:
         """Say that the optimizer has stepped."""
@@ -45,17 +47,25 @@ class RecordingSteps:
         self._session, self.has_begun = None, False
 
     def fail(self, error: BaseException) -> None:
-        """Keep nothing: training has failed, and the other ranks learn why."""
+        """Keep what all ranks have: training has failed, and the other ranks learn why."""
         if self._session is not None:
             self._session.__exit__(type(error), error, error.__traceback__)
         self._session, self.has_begun = None, False
 
-    def _new_session(self, model: nn.Module) -> None:
-        self._session = Session(self._output, model, plan=self._plan, force=self._force, on_report=self._on_report)
+    def _new_session(self, model: nn.Module, steps: int | None) -> None:
+        self._session = Session(
+            self._output,
+            model,
+            plan=self._plan,
+            steps=steps,
+            force=self._force,
+            strict=True,
+            on_report=self._on_report,
+        )
 
     def _try(self, act: Callable[[], object]) -> None:
         try:
             act()
         except TracerError as error:
             self._session = None
-            _LOG.warning("%s: not recorded: %s", self._output, error)
+            _LOG.warning("%s: not recorded whole: %s", self._output, error)

@@ -31,7 +31,7 @@ from tracer.commands.options import (
 )
 from tracer.commands.record_script import run_script
 from tracer.config import STRATEGIES, RecordConfig, sent
-from tracer.errors import UsageError
+from tracer.errors import RankFailed, Stopped, UsageError
 from tracer.views import rendered
 
 USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
@@ -143,9 +143,16 @@ def record(config: RecordConfig, output: Path, force: bool, torchrun: tuple[str,
 
     quiet_launcher()
     with hidden_folder(output, say) as folder:
-        with progress("step") as heard:
-            arguments = rank_arguments("train", sent([config]), folder)
-            launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
+        finisher = Finisher(folder, output, force)
+        try:
+            with progress("step") as heard:
+                arguments = rank_arguments("train", sent([config]), folder)
+                launch(Job(arguments, config.device, config.processes, torchrun), folder, heard)
+        except RankFailed as failure:
+            # torch 2.14's gloo may abort a rank when its process ends: docs/dev/decisions/recording.md.
+            if isinstance(failure, Stopped) or not finisher.take_complete():
+                raise
+            say(f"{failure.brief}, when the recording was complete")
         for note in take_notes(folder):
             say(note)
-        return Finisher(folder, output, force).take_complete()
+        return finisher.placed or finisher.take_complete()

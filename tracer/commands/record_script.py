@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.command_lines import redacted_command
 from analyzers.errors import AnalysisError
+from analyzers.units import count
 from tracer.atomic_files import refuse_folder
 from tracer.commands.options import (
     begin_line,
@@ -44,8 +46,8 @@ def run_script(options: argparse.Namespace) -> int:
     refuse_folder(output, options.force, MANIFEST)
     quiet_launcher()
     shown = shlex.join(redacted_command(script.words))
-    _say(f"recording {shown} into {output}: up to {plan.wait + plan.longest} training steps")
-    recording = Recording(script, ranks, plan, output, options.force)
+    _say(f"recording {shown} into {output}: {_in_words(ranks, plan)}")
+    recording = Recording(script, ranks, plan, output, options.force, _once(options, shown, ranks))
     outcome = record_script(recording, _say, script_progress(_say))
     # Whoever read stderr may have gone: the exit code is the script's all the same.
     with suppress(OSError):
@@ -70,6 +72,22 @@ def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
             "starts them"
         )
     return None
+
+
+def _in_words(ranks: Ranks | None, plan: Plan) -> str:
+    """Say how many ranks are started, on what, and how many training steps of each are recorded."""
+    if ranks is None:
+        return f"up to {plan.total('cuda')} training steps of each rank that it starts"
+    where = "on the CPU" if ranks.device == "cpu" else "one on each GPU" if ranks.processes > 1 else "on one GPU"
+    host = " of this host" if ranks.torchrun else ""
+    return f"{count(ranks.processes, 'rank')}{host}, {where}; {plan.total(ranks.device)} training steps of each"
+
+
+def _once(options: argparse.Namespace, shown: str, ranks: Ranks | None) -> str:
+    """Return the command that records one rank; empty where there is no other, or the user has said how many."""
+    if ranks is None or ranks.torchrun or options.gpus is not None or options.ranks is not None:
+        return ""
+    return f"tracer record {'--ranks' if ranks.device == 'cpu' else '--gpus'} 1 {shown}"
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -104,13 +122,13 @@ def _say_outcome(outcome: Outcome, keep: int) -> None:
     newest, count = outcome.recorded[-1], len(outcome.recorded)
     _say(f"recorded {newest}" + (f", the last of {count}; {min(keep, count)} are kept" if count > 1 else ""))
     is_part = bool(OF_HOST.fullmatch(newest.name))
-    _report(newest, is_part)
+    _report(newest, is_part, outcome.said)
     if is_part:
         _say("these are this host's ranks; with the other hosts' folders beside them they are one run")
         _say(f"next: tracer report {shlex.quote(str(newest.parent))}")
 
 
-def _report(recording: Path, is_part: bool) -> None:
+def _report(recording: Path, is_part: bool, said: Sequence[str]) -> None:
     """Print the report on stderr, since stdout is the script's; of a part of a run the verdict alone."""
     from analyzers.reporting import report
     from tracer.views.sections import first_screen_text
@@ -118,7 +136,8 @@ def _report(recording: Path, is_part: bool) -> None:
     try:
         summary = read_here(recording)
         for note in summary.manifest.notes if summary.manifest else []:
-            _say(note)
+            if note not in said:
+                _say(note)
         found = report(summary)
     except AnalysisError as error:
         _say(f"{error}")

@@ -286,8 +286,7 @@ def environment_of(folder: Path, device: DeviceType | None, threads: int | None 
     """
     # Without it CUPTI stays attached after a profile, and the unprofiled steps pay for it:
     # docs/dev/decisions/recording.md.
-    # Kineto tells of each of its profiles on stderr, among which a script's own words are lost.
-    wanted = {"TEARDOWN_CUPTI": "1", "KINETO_LOG_LEVEL": "99"}
+    wanted = {"TEARDOWN_CUPTI": "1"}
     if threads is not None:
         wanted["OMP_NUM_THREADS"] = str(threads)
     if device != "cpu" and "NCCL_DEBUG" not in os.environ:

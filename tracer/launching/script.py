@@ -13,7 +13,7 @@ from tracer.atomic_files import hidden_folder
 from tracer.config import DeviceType, Hook, Plan
 from tracer.errors import UsageError
 from tracer.launching.elastic import Job, following, launch_command, launch_script
-from tracer.recording import Finisher, Progress, Taking, reasons
+from tracer.recording import Finisher, Progress, Taking, reasons, take_notes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,6 +69,7 @@ class Recording:
     plan: Plan
     output: Path
     force: bool
+    once: str = ""  # the command that records it on one rank, where it was not said how many ranks there are
 
 
 @dataclass
@@ -90,9 +91,15 @@ def record_script(recording: Recording, say: Callable[[str], object], progress: 
         finisher = Finisher(folder, recording.output, recording.force, plan.keep)
         # Other processes' environments hold the hook, and may be written down by whoever debugs them.
         command = redacted_command(["tracer", "record", "--", *script.words])
-        hook = Hook(str(folder), str(ROOT), os.getpid(), command, plan)
+        hook = Hook(str(folder), str(ROOT), os.getpid(), command, plan, recording.once)
         taking = Taking((finisher,))
-        with following(folder, progress, taking.look):
+
+        def look() -> None:
+            taking.look()
+            for note in take_notes(folder):
+                say(note)
+
+        with following(folder, progress, look):
             if ranks is None:
                 code = launch_command(script.words, hook)
             else:
@@ -105,13 +112,12 @@ def _why_not(finisher: Finisher, taking: Taking, code: int) -> list[str]:
     """Why there is no recording, or why there is no more of it, as far as the script's processes knew."""
     why = reasons(finisher.folder)
     if finisher.placed or taking.errors:
-        return why
+        return why or finisher.incomplete
     if why:
         return [f"nothing was recorded: {reason}" for reason in why]
     how_far = finisher.how_far()
     if how_far is not None:
-        advice = "" if code else ": let it train longer, or lower --wait"
-        return [f"nothing was recorded: {how_far}{advice}"]
+        return [f"nothing was recorded: {how_far}"]
     if code:
         return [
             f"nothing was recorded: the script ended with exit code {code} before an optimizer of torch took a step"

@@ -34,6 +34,6 @@ from tracer.recording.rank_process import (
     take_notes,
 )
 from tracer.recording.recorder import Progress, Recorder, Subject, silent
-from tracer.recording.rendezvous import Meeting
+from tracer.recording.rendezvous import Meeting, NotAllCame
 from tracer.recording.strategies import inner
 from tracer.recording.torch_compat import compile_in_place, rank_and_size, trace_violations, wrap_ddp

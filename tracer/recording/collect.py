@@ -36,6 +36,7 @@ class Finisher:
     keep: int = 1
     work: Path | None = None  # where NCCL's logs lie: the folder's own, unless several recordings share one
     placed: list[Path] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)  # what would fit a training that ended before its recording
 
     def take_complete(self) -> list[Path]:
         """Put every recording in its place that all its ranks have completed. Raises TracerError."""
@@ -52,9 +53,7 @@ class Finisher:
                 return "ranks were started anew during the recording, and not all of them were recorded again"
             least = min(parts, key=lambda part: part.rounds)
             rounds = "the one round" if least.plan.rounds == 1 else f"the first of {least.plan.rounds} rounds"
-            return (
-                f"training ended before rank {least.rank} had {rounds}; a whole recording takes {least.of_steps} steps"
-            )
+            return f"training ended before rank {least.rank} had {rounds}; {_what_fits(least)}"
         return None
 
     def _unfinished(self) -> list[tuple[Path, list[RankPart]]]:
@@ -70,6 +69,7 @@ class Finisher:
             self._make_room(parts[0].recording)
         put_in_place(recording, final, self.force, MANIFEST)
         self.placed.append(final)
+        self.incomplete += [_what_fits(part) for part in parts if part.kept_rounds is None][:1]
         if not is_run:
             self._prune()
         return final
@@ -154,7 +154,16 @@ def _is_complete(parts: Sequence[RankPart]) -> bool:
 
 
 def _is_usable(parts: Sequence[RankPart]) -> bool:
-    return all(part.rounds > 0 for part in parts) and _are_of_one(parts)
+    has_any = all(part.rounds > 0 for part in parts) or all(part.has_early for part in parts)
+    return has_any and _are_of_one(parts)
+
+
+def _what_fits(part: RankPart) -> str:
+    """Say how long a whole recording takes, and with which options it fits a training that was known to be shorter."""
+    whole = f"a whole recording takes {part.of_steps}"
+    if part.trained is None:
+        return f"{whole} steps"
+    return f"the script took {part.trained} steps: {whole}, {part.plan.advice(part.trained, part.trains_on)}"
 
 
 def _are_of_one(parts: Sequence[RankPart]) -> bool:

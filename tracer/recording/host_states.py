@@ -116,6 +116,11 @@ class HostWatch:
         autograd = [thread.read() for thread in self._autograd]
         self._blocks[-1].append(Reading(step, time.time_ns(), self.collections.total_ns, main, autograd, self._usage()))
 
+    @property
+    def read_s(self) -> float:
+        """Return when counters were last read, on the system's clock."""
+        return self._blocks[-1][-1].time_ns / 1e9
+
     def _usage(self) -> Any:
         """The main thread's usage; None on another thread, and but on Linux."""
         of_thread = getattr(resource, "RUSAGE_THREAD", None)

@@ -29,7 +29,7 @@ from analyzers.run import (
     Parameter,
     TrainingSettings,
 )
-from tracer.config import LightRecorder, Plan
+from tracer.config import DeviceType, LightRecorder, Plan
 from tracer.errors import TracerError
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import (
@@ -45,8 +45,6 @@ from tracer.recording.strategies import strategy_name
 from tracer.recording.windows import FULL
 from tracer.version import VERSION
 
-# Where a round's traces lie until one is chosen.
-ROUND = "round{number}"
 # Where a recording lies in the folder that ranks fill; those of a long run by the step at which they begin.
 RUN = "run"
 STEP = "step{number}"
@@ -69,15 +67,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     bucket_cap_mb: float | None = None
     dataset: Dataset | None = None
     settings: dict[str, Any] = {}
+    notes: list[str] = []
 
 
-def facts_of(model: nn.Module, command: Sequence[str]) -> Facts:
+def facts_of(model: nn.Module, command: Sequence[str], notes: Sequence[str] = ()) -> Facts:
     """Return what a model that somebody else trains says about itself; its strategy is found in its process."""
     return Facts(
         command=redacted_command(command),
         model=class_name(model),
         backend=compat.backend(),
         bucket_cap_mb=bucket_cap_mb(model),
+        notes=list(notes),
     )
 
 
@@ -95,8 +95,9 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     """What one rank knows. The first rank's copy of what all share is the one that is used.
 
     `step_numbers` has the number of each step of `steps_ns`. `rounds` and `steps` are how far the recording is, which
-    is complete once the part says which rounds are kept; the part is complete when it has `ended`. `light` is what
-    records light windows, `why_not_cupti` why not CUPTI alone.
+    is complete once the part says which rounds are kept; `has_early`: its early window is written. The part is complete
+    when it has `ended`. `trained` is how many steps training had taken when the recording was given up, null where
+    nothing of this process could say so. `light` is what records light windows, `why_not_cupti` why not CUPTI alone.
     """
 
     rank: int
@@ -118,6 +119,8 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     steps: int = 0
     of_steps: int = 0
     rounds: int = 0
+    has_early: bool = False
+    trained: int | None = None
     light: LightRecorder | None = None
     why_not_cupti: str | None = None
     failed_nosync: str | None = None
@@ -128,6 +131,11 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None
     ended: bool = False
+
+    @property
+    def trains_on(self) -> DeviceType:
+        """Return what its rounds are for: a CPU's have no light windows."""
+        return "cpu" if self.light is None else "cuda"
 
 
 def part(models: Sequence[nn.Module], facts: Facts, parallelism: Parallelism | None = None) -> RankPart:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -33,6 +33,7 @@ PR_SET_PDEATHSIG = 1
 WORK = "work"
 PROGRESS = f"{WORK}/progress"
 NOTES = f"{WORK}/notes"
+TAKEN_NOTES = f"{NOTES}.taken"
 REASON = f"{WORK}/{{process}}.out"
 # In a recording's own folder: what its rank said that ran out of memory.
 OUT_OF_MEMORY = "out-of-memory"
@@ -100,19 +101,19 @@ def _report(label: str, done: int, total: int) -> bytes:
     return f"{label}\t{done}\t{total}\n".encode()
 
 
-def leave_notes(folder: Path, notes: list[str]) -> None:
-    """Leave lines for the user, who sees them when all ranks have ended."""
-    (folder / NOTES).write_bytes(utf8("".join(f"{note}\n" for note in notes)))
+def leave_notes(folder: Path, notes: Iterable[str]) -> None:
+    """Leave lines for the user, behind those that are there; a full disk is for those to report who need it."""
+    with suppress(OSError), (folder / NOTES).open("ab") as file:
+        file.write(utf8("".join(f"{note}\n" for note in notes)))
 
 
 def take_notes(folder: Path) -> list[str]:
-    """Return the lines that a rank left, and remove them."""
-    file = folder / NOTES
-    if not file.exists():
-        return []
-    notes = read_text(file).splitlines()
-    file.unlink()
-    return notes
+    """Return the lines that ranks left, and remove them; ranks may go on."""
+    taken = folder / TAKEN_NOTES
+    with suppress(FileNotFoundError):
+        (folder / NOTES).replace(taken)
+        return read_text(taken).splitlines()
+    return []
 
 
 def claim(folder: Path, rank: int) -> bool:

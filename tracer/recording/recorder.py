@@ -6,17 +6,19 @@ what the next ones are for:
     wait     | round: unprofiled | no-sync | light profile | full profile | round: ...
     settling | a block: `warmup` untimed steps, then `active` timed ones (`windows.step_blocks` has their order)
 
-Interleaving lets drift fall on all blocks alike. Steps are timed by events on the device; ranks meet and devices come
-to rest only at the edges of profiles. Devices are at rest, too, before the untimed steps in which an unprofiled block
-times the host. Every round leaves its traces in a folder of its own, of which a typical one is
-kept. With `every` there is another recording of one round every so many steps, each in a folder of its own.
+Training that is not ours may end at any step: while it settles, two of its first steps are profiled, and kept where it
+ends before a round is whole. Interleaving lets drift fall on all blocks alike. Steps are timed by events on the device;
+ranks meet and devices come to rest only at the edges of profiles. Devices are at rest, too, before the untimed steps in
+which an unprofiled block times the host. Every round leaves its traces in a folder of its own, of which a typical one
+is kept. With `every` there is another recording of one round every so many steps, each in a folder of its own.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,13 +29,20 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, DeviceState, Parallelism, TrainingSettings
-from tracer.config import LightRecorder, Plan
-from tracer.errors import SessionIncomplete
+from tracer.config import (
+    EARLY_ACTIVE,
+    EARLY_STEPS,
+    EARLY_UNTIMED,
+    EARLY_WARMUP,
+    DeviceType,
+    LightRecorder,
+    Plan,
+)
+from tracer.errors import SessionIncomplete, TracerError
 from tracer.recording.device_states import open_gpus
 from tracer.recording.host_states import HostWatch
 from tracer.recording.model_facts import gpus_of
 from tracer.recording.rank_part import (
-    ROUND,
     RUN,
     STEP,
     Facts,
@@ -50,14 +59,18 @@ from tracer.recording.strategies import Program, no_sync, parallelism_of, progra
 from tracer.recording.torch_compat import rank_and_size
 from tracer.recording.training_settings import Forwards, training_settings
 from tracer.recording.windows import (
+    EARLY,
     FULL,
     CuptiWindow,
     HostTimes,
     KinetoWindow,
+    Outlook,
     StepBlock,
     StepTimes,
     blocks_of_round,
+    early_block,
     module_ranges,
+    pace_s,
     why_unusable,
 )
 
@@ -65,6 +78,7 @@ Progress = Callable[[str, int, int], None]
 # So many of the untimed steps before an unprofiled block's begin with the devices at rest, to time their host; the last
 # one does not, so that what is timed begins with a queue as full as it is in training.
 HOST_STEPS = 2
+NS_PER_S = 1_000_000_000
 
 
 def silent(label: str, done: int, total: int) -> None:
@@ -75,8 +89,8 @@ def silent(label: str, done: int, total: int) -> None:
 class Subject:
     """What is recorded. Without an optimizer no step is trained without synchronization: it would change the training.
 
-    With one, weights, buffers and the optimizer's state are put back after such steps. Where it `goes_on`, more
-    is added to the ranks' parts when the recording is complete.
+    With one, weights, buffers and the optimizer's state are put back after such steps. Where it `goes_on`, it trains as
+    long as the recording wants, and more is added to the ranks' parts when that is complete.
     """
 
     model: nn.Module
@@ -95,13 +109,15 @@ class RecordedSoFar:
     """What one recording has so far: each control's steps, round by round, and how many rounds are complete.
 
     What a round has of one control is one block, since it resembles itself more than other rounds; steps are read when
-    the devices are at rest. `failed_light` says of rounds why they have no light window, `failed_nosync` why there is
-    none without synchronization; `device_states` has each device of this rank, round by round.
+    the devices are at rest. `has_early`: the early window is written. `failed_light` says of rounds why they have no
+    light window, `failed_nosync` why there is none without synchronization; `device_states` has each device of this
+    rank, round by round.
     """
 
     folder: Path
     times: dict[str, dict[int, list[StepTimes | HostTimes]]] = field(default_factory=dict)
     rounds: int = 0
+    has_early: bool = False
     failed_light: dict[int, str] = field(default_factory=dict)
     failed_nosync: str | None = None
     device_states: list[DeviceState] = field(default_factory=list)
@@ -133,7 +149,7 @@ class Recorder:
     """Record a training loop: `begin()`, train a step, call `step()`, until that returns False; `close()` in any case.
 
     As a context manager it does both, and leaving it earlier raises SessionIncomplete. `on_recorded` hears, on every
-    rank, of each folder that has all of it.
+    rank, of each folder that has all of it, and `tell` what the recording will take.
     """
 
     def __init__(
@@ -144,6 +160,7 @@ class Recorder:
         progress: Progress = silent,
         on_recorded: Callable[[Path], None] = lambda folder: None,
         patience: timedelta = PATIENCE,
+        tell: Callable[[str], object] = lambda text: None,
     ) -> None:
         self.part: RankPart | None = None
         self.done = 0
@@ -152,6 +169,7 @@ class Recorder:
         self._plan = plan
         self._progress = progress
         self._on_recorded = on_recorded
+        self._tell = tell
         self._program = Program(subject.model)
         self._parallelism: Parallelism | None = None
         self._watching = ExitStack()
@@ -162,6 +180,7 @@ class Recorder:
         self._training: TrainingSettings | None = None
         self.meeting = Meeting(patience)
         self.recorded = 0
+        self._taken = RecordedSoFar(folder)
         self._identity = ""
         self._light: LightRecorder = plan.light
         self._why_not_cupti: str | None = None
@@ -200,12 +219,24 @@ class Recorder:
         """End the recording here; a profiler that is at work is stopped, and ranks that would wait learn why."""
         self._schedule.close()
         self._watching.close()
-        if not self._finished:
-            self.meeting.leave(why)
+        if self._finished:
+            return
+        self.meeting.leave(why)
+        if self.part is not None and self.part.kept_rounds is None:
+            self.part = msgspec.structs.replace(self.part, trained=self.done)
+            with suppress(TracerError):  # what is kept does not need it
+                write_part(self._taken.folder, self.part)
+
+    @property
+    def device(self) -> DeviceType:
+        """Return what the model is on."""
+        return "cuda" if self._gpus else "cpu"
 
     def how_far(self) -> str:
-        """Return how far the recording came."""
-        return f"training ended after {self.done} steps; this recording takes {self._total}"
+        """Return how far the recording came, and what would fit a training as short as this one."""
+        fits = self._plan.fitting(self.done, self.device) is not None
+        shorter = f" (less with Session's steps={self.done})" if fits else ""
+        return f"training ended after {self.done} steps; this recording takes {self._total}{shorter}"
 
     def is_first_here(self) -> bool:
         """Whether no lower rank fills the same folder."""
@@ -220,7 +251,7 @@ class Recorder:
 
     def _recordings(self) -> Iterator[None]:
         plan = self._plan
-        taken = RecordedSoFar(self._place())
+        self._taken = taken = RecordedSoFar(self._place())
         self._identity = self.meeting.broadcast(uuid.uuid4().hex)
         self._program = program_of(self._subject.model, *rank_and_size())
         self._watching.enter_context(watched_splits(self._program))
@@ -230,17 +261,42 @@ class Recorder:
         self._leave_part(taken)
         self.meeting.barrier()
         self._progress("settling", 0, self._total)
-        for _ in range(plan.wait):
-            yield
+        yield from self._settling(taken)
         yield from self._recording(taken, plan.rounds, nosync)
         while plan.every is not None:
             self._label = None
             while (self.done - plan.wait) % plan.every:
                 yield
             self._total = self.done + self._length(1, nosync=False)
-            taken = RecordedSoFar(self._place())
+            self._taken = taken = RecordedSoFar(self._place())
             self._leave_part(taken)
             yield from self._recording(taken, 1, nosync=False)
+
+    def _settling(self, taken: RecordedSoFar) -> Iterator[None]:
+        """Wait; where training may end early, two of its steps are profiled meanwhile."""
+        plan, left, outlook = self._plan, self._plan.wait, None
+        if not self._subject.goes_on and left >= EARLY_STEPS:
+            for _ in range(EARLY_UNTIMED):
+                yield
+            yield from self._profiled(early_block(bool(self._gpus)), taken, EARLY_WARMUP, EARLY_ACTIVE)
+            outlook = self._outlook(taken)
+            taken.has_early = True
+            self._leave_part(taken)
+            left -= EARLY_STEPS
+        ends_s = [time.perf_counter()]
+        for _ in range(left):
+            yield
+            ends_s.append(time.perf_counter())
+        step_s = pace_s(ends_s)
+        if outlook is not None and step_s is not None:
+            self._tell(outlook.in_words(plan, self.device, self.meeting.size, step_s))
+
+    def _outlook(self, taken: RecordedSoFar) -> Outlook:
+        """What the early window says, which has just been written."""
+        hosts = self._hosts.states()
+        file = taken.folder / EARLY / f"rank{self.meeting.rank}.json.gz"
+        nbytes = file.stat().st_size if file.exists() else 0
+        return Outlook(sum(hosts.host_ns) / NS_PER_S / EARLY_ACTIVE, time.time() - self._hosts.read_s, nbytes)
 
     def _length(self, rounds: int, nosync: bool) -> int:
         blocks = (self._round(number, rounds, nosync) for number in range(1, rounds + 1))
@@ -268,7 +324,10 @@ class Recorder:
     def _block(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         self._label = block.label
         with _without_sync(self._subject) if block.nosync else nullcontext():
-            yield from self._profiled(block, taken) if block.profile else self._timed(block, taken)
+            if block.profile:
+                yield from self._profiled(block, taken, self._plan.warmup, self._plan.active)
+            else:
+                yield from self._timed(block, taken)
         if block.ends_round:
             taken.rounds += 1
             self._leave_part(taken)
@@ -294,20 +353,19 @@ class Recorder:
             yield
             times.end(self.done)
 
-    def _profiled(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
-        plan = self._plan
+    def _profiled(self, block: StepBlock, taken: RecordedSoFar, warmup: int, active: int) -> Iterator[None]:
         # Ranges cost host time, which a light window is there to save.
         models = () if block.profile == "light" else self._program.models
-        with ExitStack() as ranges, self._window(block) as window:
+        with ExitStack() as ranges, self._window(block, warmup, active) as window:
             for model in models:
                 ranges.enter_context(module_ranges(model))
             if models:
-                ranges.enter_context(self._forwards.watched(models[0], block.length(plan)))
-            for step in range(plan.warmup):
+                ranges.enter_context(self._forwards.watched(models[0], warmup + active))
+            for step in range(warmup):
                 yield
-                if step == plan.warmup - 1 and block.keep in (LIGHT, FULL):
+                if step == warmup - 1 and block.keep in (LIGHT, FULL):
                     self._hosts.read_clock()
-                if step == plan.warmup - 1 and block.keep == LIGHT:
+                if step == warmup - 1 and block.keep == LIGHT:
                     # The devices still have this step to do, which is neither timed nor kept in the trace.
                     taken.device_states += [gpu.state(taken.round) for gpu in self._open_gpus]
                 self._synchronize()
@@ -315,22 +373,21 @@ class Recorder:
             self._synchronize()
             self.meeting.barrier()
             times = self._new_times(block, taken)
-            for step in range(plan.active):
+            for step in range(active):
                 yield
                 self._mark(times)
-                if step == plan.active - 1:
+                if step == active - 1:
                     self._synchronize()
                 window.step()
         if block.keep is not None:
-            folder = NOSYNC if block.nosync else f"{ROUND.format(number=taken.round)}/{block.keep}"
-            window.write(taken.folder / folder, self.meeting.rank, self._hosts.rows())
+            window.write(taken.folder / block.folder(taken.round), self.meeting.rank, self._hosts.rows())
         if isinstance(window, CuptiWindow):
             self._agree_on(window, block, taken)
 
-    def _window(self, block: StepBlock) -> CuptiWindow | KinetoWindow:
+    def _window(self, block: StepBlock, warmup: int, active: int) -> CuptiWindow | KinetoWindow:
         if block.profile == "light" and self._light == "cupti":
-            return CuptiWindow(self._plan.warmup)
-        return KinetoWindow(block.profile or "", self._plan.warmup, self._plan.active)
+            return CuptiWindow(warmup)
+        return KinetoWindow(block.profile or "", warmup, active)
 
     def _new_times(self, block: StepBlock, taken: RecordedSoFar) -> StepTimes:
         """The times of a block that begins now."""
@@ -388,7 +445,7 @@ class Recorder:
         if taken.rounds <= 1:
             # Before the first step of all some settings are not final; after a round they are.
             self._parallelism = parallelism_of(self._program)
-        if taken.rounds > 0:
+        if taken.rounds > 0 or taken.has_early:
             self._watching.close()
             # Once: it looks at every object of the process.
             self._training = self._training or training_settings(self._subject.model, self._forwards)
@@ -400,6 +457,7 @@ class Recorder:
             steps=self.done,
             of_steps=self._total,
             rounds=taken.rounds,
+            has_early=taken.has_early,
             steps_ns=taken.of_rank.steps_ns,
             step_numbers=taken.step_numbers,
             failed_light=taken.failed_light,

@@ -5,6 +5,7 @@ A collective would put a kernel of ours into the trace.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from itertools import count
 
@@ -55,13 +56,22 @@ class Meeting:
             return
         try:
             # Rank 0 does not wait where it says something: who has heard it waits at the call after.
-            for _ in range(2):
-                store = self._store(f"{self._name}-{next(self._calls)}")
-                for key in ("open", "said", str(self.rank)):
-                    store.set(key, f"{LEFT}rank {self.rank} has left: {why}")
+            for name in (f"{self._name}-{next(self._calls)}", f"{self._name}-{next(self._calls)}"):
+                self._say_left(name, why)
         except (RuntimeError, NotAllCame):
             # The store went with the process that kept it; who waits there learns that as soon.
             return
+
+    def fail(self, why: str) -> None:
+        """Say that this rank, which has left, will not come to the end either."""
+        if self.size > 1:
+            with suppress(RuntimeError, NotAllCame):
+                self._say_left(f"{self._name}-end", why)
+
+    def _say_left(self, name: str, why: str) -> None:
+        store = self._store(name)
+        for key in ("open", "said", str(self.rank)):
+            store.set(key, f"{LEFT}rank {self.rank} has left: {why}")
 
     def all_left(self) -> None:
         """Wait until all ranks have come here, where meetings end, however many each has had. Raises NotAllCame."""

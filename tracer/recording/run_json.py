@@ -13,6 +13,7 @@ import msgspec
 
 from analyzers.json_documents import encoded
 from analyzers.run import (
+    EARLY_STEPS,
     MANIFEST,
     NOSYNC,
     Control,
@@ -23,9 +24,13 @@ from analyzers.run import (
     control,
     joined_parallelism,
 )
-from tracer.recording.rank_part import PART, ROUND, RankPart, kept_rounds, read_parts
+from tracer.config import EARLY_ACTIVE
+from tracer.recording.rank_part import PART, RankPart, kept_rounds, read_parts
 from tracer.recording.strategies import ordered, strategy_name
-from tracer.recording.windows import FULL
+from tracer.recording.windows import EARLY, FULL, ROUND
+
+# Of a recording that ended before all its ranks had one whole round.
+EARLY_ALONE = f"it is a full window of {EARLY_ACTIVE} early steps, without controls"
 
 
 def assemble(folder: Path, name: str, transport: str | None) -> None:
@@ -33,12 +38,13 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
 
     `transport` is NCCL's, null where it is not known.
 
-    Of a recording that was not completed the rounds are used that all its ranks have; there is at least one.
+    Of a recording that was not completed the rounds are used that all its ranks have; where there is none, their early
+    windows.
     """
     parts = read_parts(folder)
     rounds = _kept_rounds(parts)
-    _keep_rounds(folder, rounds)
-    notes = [*_incomplete(parts), *_light_notes(parts)]
+    _keep_windows(folder, rounds)
+    notes = [*parts[0].facts.notes, *_incomplete(parts), *_light_notes(parts)]
     if _incomplete(parts) or parts[0].failed_nosync is not None:
         # The nosync windows that there are may be those of some ranks alone.
         shutil.rmtree(folder / NOSYNC, ignore_errors=True)
@@ -60,12 +66,10 @@ def _incomplete(parts: Sequence[RankPart]) -> list[str]:
     ended = [part for part in parts if part.kept_rounds is None]
     if not ended:
         return []
-    rounds = min(part.rounds for part in parts)
-    first = ended[0]
-    return [
-        f"the recording ended after {first.steps} of {first.of_steps} steps: its controls are of {rounds} of "
-        f"{first.plan.rounds} rounds"
-    ]
+    first, rounds = ended[0], min(part.rounds for part in parts)
+    what = f"its controls are of {rounds} of {first.plan.rounds} rounds" if rounds else EARLY_ALONE
+    steps = first.steps if first.trained is None else first.trained
+    return [f"the recording ended after {steps} of {first.of_steps} steps: {what}"]
 
 
 def _light_notes(parts: Sequence[RankPart]) -> list[str]:
@@ -83,17 +87,17 @@ def _light_notes(parts: Sequence[RankPart]) -> list[str]:
     return notes
 
 
-def _keep_rounds(folder: Path, rounds: Mapping[str, int]) -> None:
-    """Move the chosen rounds' traces to where a run has them, and remove all others."""
-    for window, number in rounds.items():
-        source = folder / ROUND.format(number=number) / window
+def _keep_windows(folder: Path, rounds: Mapping[str, int]) -> None:
+    """Move the chosen rounds' traces, without any the early ones, to where a run has them, and remove all others."""
+    kept = {window: folder / ROUND.format(number=number) / window for window, number in rounds.items()}
+    for window, source in (kept or {FULL: folder / EARLY}).items():
         if window == FULL:
             for file in source.iterdir():
                 file.rename(folder / file.name)
         else:
             source.rename(folder / window)
-    for unchosen in folder.glob(ROUND.format(number="*")):
-        shutil.rmtree(unchosen)
+    for unchosen in (folder / EARLY, *folder.glob(ROUND.format(number="*"))):
+        shutil.rmtree(unchosen, ignore_errors=True)
 
 
 def _manifest(
@@ -101,6 +105,7 @@ def _manifest(
 ) -> Manifest:
     first = parts[0]
     facts, parallelism = first.facts, _parallelism(parts)
+    profiler = msgspec.to_builtins(first.plan) | {"light": first.light, "kept_rounds": dict(rounds)}
     return Manifest(
         id=first.recording,
         name=name,
@@ -120,10 +125,10 @@ def _manifest(
         bucket_cap_mb=facts.bucket_cap_mb,
         settings=facts.settings | ({"ddp": first.ddp} if first.ddp is not None else {}),
         training=first.training,
-        profiler=msgspec.to_builtins(first.plan) | {"light": first.light, "kept_rounds": dict(rounds)},
+        profiler=profiler if rounds else profiler | {EARLY_STEPS: EARLY_ACTIVE},
         parameters=first.parameters,
         buckets=first.buckets,
-        controls=_controls(parts),
+        controls=_controls(parts) if rounds else Controls(),
         memory=Memory(first.memory_source, {str(part.rank): part.peak_bytes for part in parts}),
         device_states={str(part.rank): part.device_states for part in parts if part.device_states} or None,
         host_states={str(part.rank): part.host_states for part in parts if part.host_states is not None} or None,

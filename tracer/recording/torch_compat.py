@@ -115,3 +115,8 @@ def trace_violations(file: Path) -> dict[str, list[str]] | None:
     for violation in violations:
         found.setdefault(violation.rule_name.removeprefix("_check_"), []).append(violation.message)
     return found
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured on this thread's stream: nothing that is called now is done yet."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()  # type: ignore[no-untyped-call]

@@ -32,6 +32,8 @@ class Forwards:
     autocast: str | None = None
 
     def _note(self, module: nn.Module, inputs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         self.count += 1
         device = "cuda" if torch.cuda.is_available() else "cpu"
         enabled = torch.is_autocast_enabled(device)

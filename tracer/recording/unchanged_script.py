@@ -26,7 +26,15 @@ from tracer.errors import TracerError
 from tracer.recording import torch_compat as compat
 from tracer.recording.model_facts import find_model
 from tracer.recording.rank_part import facts_of, read_parts, recordings
-from tracer.recording.rank_process import RECORDED, claim, die_with, has_session, leave_reason, seldom_progress_of
+from tracer.recording.rank_process import (
+    RECORDED,
+    claim,
+    die_with,
+    has_session,
+    leave_notes,
+    leave_reason,
+    seldom_progress_of,
+)
 from tracer.recording.recorder import Recorder, Subject
 from tracer.recording.rendezvous import Meeting
 from tracer.recording.windows import is_ours, other_user
@@ -58,12 +66,21 @@ class Watched:
         self._counter = StepCounter(hook.plan.wait)
         self._recorder: Recorder | None = None
         self._why_not: str | None = None
+        self._has_met = False
+        self._notes: list[str] = []
         self._pid = os.getpid()
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """Count a step that an optimizer has made."""
-        if not self.is_disabled:
-            self._never_raise(lambda: self._count(optimizer))
+        """Count a step that an optimizer has made; one that a CUDA graph is captured from is none.
+
+        Raises SystemExit where every rank that tracer has started would train the same by itself.
+        """
+        if self.is_disabled or (compat.is_capturing()):
+            return
+        if not self._has_met:
+            self._has_met = True
+            self._refuse_strangers()
+        self._never_raise(lambda: self._count(optimizer))
 
     def disable(self, why: str) -> None:
         """Stop recording, and say why."""
@@ -93,6 +110,20 @@ class Watched:
         if self._counter.count(id(optimizer), threading.get_ident(), type(optimizer).__name__):
             self._step(self._recorder)
 
+    def _refuse_strangers(self) -> None:
+        """See at the first step whether ranks have joined a process group; without one each trains by itself."""
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        if ranks == 1 or compat.backend() is not None or self._is_a_fork():
+            return
+        alone = f"the script has joined no process group before its first step: each of its {ranks} ranks"
+        folder = Path(self._hook.folder)
+        if self._hook.once:
+            leave_reason(folder, f"{alone} would train all by itself, and was stopped; {self._hook.once} records one")
+            raise SystemExit(1)
+        self._notes = [f"{alone} trains by itself, and one of them is recorded"]
+        if os.environ.get("RANK") == "0":
+            leave_notes(folder, [f"warning: {note}" for note in self._notes])
+
     def _begin(self, optimizer: Optimizer) -> None:
         """Begin to record, after the first step of all, unless something is against it."""
         if has_session():
@@ -108,9 +139,15 @@ class Watched:
             Meeting().leave(self._why_not or "")
             return
         folder = Path(self._hook.folder)
-        subject = Subject(model, facts_of(model, self._hook.command))
-        progress = seldom_progress_of(compat.rank_and_size()[0], folder)
-        self._recorder = Recorder(folder, subject, self._hook.plan, progress, _mark_recorded, PATIENCE)
+        subject = Subject(model, facts_of(model, self._hook.command, self._notes))
+        rank, _ = compat.rank_and_size()
+        progress = seldom_progress_of(rank, folder)
+
+        def tell(text: str) -> None:
+            if rank == 0:
+                leave_notes(folder, [text])
+
+        self._recorder = Recorder(folder, subject, self._hook.plan, progress, _mark_recorded, PATIENCE, tell)
         self._recorder.begin()
 
     def _objection(self, model: nn.Module | None) -> str | None:
@@ -123,7 +160,7 @@ class Watched:
         rank, _ = compat.rank_and_size()
         folder = Path(self._hook.folder)
         if _has_recorded(folder, rank) or not claim(folder, rank):
-            return f"another process of the script was recorded as rank {rank} before"
+            return (self._notes or [f"another process of the script was recorded as rank {rank} before"])[0]
         return None
 
     def _step(self, recorder: Recorder) -> None:

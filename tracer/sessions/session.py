@@ -6,11 +6,15 @@ must exist when the session begins.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import shutil
 import sys
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -21,15 +25,17 @@ from analyzers.paths import local_path
 from analyzers.run import MANIFEST
 from tracer.atomic_files import hidden_name, own, refuse_folder, remove_abandoned
 from tracer.config import Plan, hooked
-from tracer.errors import SessionIncomplete, TracerError
+from tracer.errors import IncompleteRecording, SessionIncomplete, TracerError
 from tracer.recording import (
     Finisher,
     Meeting,
+    NotAllCame,
     Progress,
     Recorder,
     Subject,
     facts_of,
     find_model,
+    gpus_of,
     note_session,
     rank_and_size,
     seldom_progress_of,
@@ -38,6 +44,8 @@ from tracer.recording import (
 from tracer.results import RunReport, report
 
 OnReport = Callable[[RunReport], object]
+# In the folder that ranks fill: a rank takes what is there.
+TAKING = "taking"
 _LOG = logging.getLogger("tracer")
 
 
@@ -53,8 +61,11 @@ class Session:
     Every rank has a session, and all ranks take the same steps. Without `model` it is found, when the first step has
     been taken. `plan` says how many steps of what: `wait` untimed ones, then `rounds` rounds of four blocks of `warmup`
     untimed and `active` timed steps; with `every`, another recording each so many steps, the newest `keep` kept.
+    Where training is known to take `steps` steps, blocks shrink to what fits.
     The folder appears when all ranks have written all; it holds what `tracer record` leaves, but for steps without
-    gradient synchronization, which would change the training.
+    gradient synchronization, which would change the training. Of a training that ends or fails before, the rounds are
+    kept that all ranks have, else two steps that were profiled early; that is an `IncompleteRecording` warning, with
+    `strict` an error.
 
     Rank 0 then reads each recording and calls `on_report` with what `tracer.report` returns. An exception in it is
     logged, and never ends the training.
@@ -66,7 +77,9 @@ class Session:
         model: nn.Module | None = None,
         *,
         plan: Plan | None = None,
+        steps: int | None = None,
         force: bool = False,
+        strict: bool = False,
         on_report: OnReport | None = None,
     ) -> None:
         """Raises TracerError where the plan cannot be followed, or `output` is no path of this machine."""
@@ -77,13 +90,17 @@ class Session:
         self._model = model
         self._plan = plan or Plan()
         self._plan.check()
+        self._steps = steps
         self._force = force
+        self._strict = strict
         self._on_report = on_report
         self._recorder: Recorder | None = None
         self._finisher: Finisher | None = None
         self._is_first = False
         self._ended = False
         note_session()
+        # Where nobody leaves or closes it: a notebook, a loop that ends by sys.exit().
+        atexit.register(self._end_with_process)
 
     @property
     def recorded(self) -> tuple[Path, ...]:
@@ -101,7 +118,7 @@ class Session:
         if kind is None:
             self.close()
         else:
-            self._abandon(f"its training failed: {kind.__name__}")
+            self._fail(f"its training failed: {kind.__name__}")
 
     def step(self) -> bool:
         """Say that a training step has ended. Returns False once the recording is complete, and ever after.
@@ -113,36 +130,33 @@ class Session:
         try:
             if self._recorder is None:
                 self._begin(self._model or _found_model())
-            else:
-                self._ended = not self._recorder.step()
+            elif not self._recorder.step():
+                self._end()
         except TracerError as error:
-            self._abandon(str(error))
+            self._fail(str(error))
             raise
         return not self._ended
 
     def close(self) -> None:
-        """End the session: from an incomplete recording the rounds are kept that all ranks have.
+        """End the session, and keep what all ranks have; warn where that is not all of a recording.
 
-        Raises SessionIncomplete where there is none.
+        Raises SessionIncomplete instead if the session is `strict`.
         """
         if self._ended:
             return
-        self._ended = True
-        recorder, finisher = self._recorder, self._finisher
+        self._end()
+        recorder = self._recorder
         if recorder is None:
-            raise SessionIncomplete("the session was closed before a step was taken")
-        recorder.close()
-        if finisher is None:
+            self._complain("the session was closed before a step was taken: nothing was recorded")
             return
-        recorder.meeting.all_left()
-        if self._is_first:
-            taken = finisher.take_rest()
-            shutil.rmtree(finisher.folder, ignore_errors=True)
-            self._tell(taken)
-            if not finisher.placed:
-                raise SessionIncomplete(recorder.how_far())
-        if recorder.part is not None and recorder.part.rounds == 0 and not recorder.recorded:
-            raise SessionIncomplete(recorder.how_far())
+        recorder.close()
+        if self._finisher is not None:
+            # One that has failed has said so, and what it had is on disk.
+            with suppress(NotAllCame):
+                recorder.meeting.all_left()
+            self._tell(self._take_rest() if self._is_first else [])
+        if not recorder.recorded and (self._is_first or self._strict):
+            self._complain(f"{recorder.how_far()}: {self._what_is_kept()}")
 
     def _begin(self, model: nn.Module) -> None:
         hook = hooked()
@@ -153,8 +167,11 @@ class Session:
             self._finisher = Finisher(folder, self._output, self._force, self._plan.keep)
         else:
             progress = seldom_progress_of(rank_and_size()[0], folder)
-        subject = Subject(model, facts_of(model, sys.orig_argv))
-        self._recorder = Recorder(folder, subject, self._plan, progress, on_recorded=self._put_in_place)
+        subject, plan = Subject(model, facts_of(model, sys.orig_argv)), self._plan
+        if self._steps is not None and plan.every is None:
+            plan = plan.fitting(self._steps, "cuda" if gpus_of(model) else "cpu") or plan
+        tell = partial(_LOG.info, "%s: %s", self._output)
+        self._recorder = Recorder(folder, subject, plan, progress, on_recorded=self._put_in_place, tell=tell)
         self._recorder.begin()
         # All ranks have left their parts, and none has taken any away.
         self._is_first = self._recorder.is_first_here()
@@ -199,12 +216,53 @@ class Session:
             except Exception as error:
                 _LOG.warning("%s: on_report failed (%s: %s)", recording, type(error).__name__, error, exc_info=True)
 
-    def _abandon(self, why: str) -> None:
+    def _fail(self, why: str) -> None:
+        """Keep what all ranks had when this one failed; whichever of them fails first does."""
+        self._end()
+        recorder, finisher = self._recorder, self._finisher
+        if recorder is None:
+            return
+        recorder.close(why)
+        recorder.meeting.fail(why)
+        if finisher is not None and self._take_rest():
+            _LOG.warning("%s: %s; %s", self._output, recorder.how_far(), self._what_is_kept())
+
+    def _take_rest(self) -> list[Path]:
+        """Put in its place what all ranks have, unless another rank does; nothing is left of the rest."""
+        finisher = self._finisher
+        if finisher is None or not _is_first_to(finisher.folder / TAKING):
+            return []
+        try:
+            return finisher.take_rest()
+        finally:
+            shutil.rmtree(finisher.folder, ignore_errors=True)
+
+    def _what_is_kept(self) -> str:
+        if self._finisher is None:
+            return "tracer record keeps what all ranks have"
+        return f"{self._finisher.placed[-1]} has what there was" if self._finisher.placed else "nothing was recorded"
+
+    def _complain(self, text: str) -> None:
+        """Say that training ended before its recording."""
+        if self._strict:
+            raise SessionIncomplete(text)
+        warnings.warn(text, IncompleteRecording, stacklevel=3)
+
+    def _end(self) -> None:
         self._ended = True
-        if self._recorder is not None:
-            self._recorder.close(why)
-        if self._finisher is not None:
-            shutil.rmtree(self._finisher.folder, ignore_errors=True)
+        atexit.unregister(self._end_with_process)
+
+    def _end_with_process(self) -> None:
+        self._fail("its process ended")
+
+
+def _is_first_to(file: Path) -> bool:
+    """Make a file, and return whether it is new: False, too, where its folder is gone."""
+    try:
+        file.touch(exist_ok=False)
+    except OSError:
+        return False
+    return True
 
 
 def _found_model() -> nn.Module:

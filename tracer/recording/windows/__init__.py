@@ -1,9 +1,10 @@
 """Profiled windows of a recording, and how long single steps take.
 
-`step_blocks` has the order of blocks, `step_times` times steps without waiting for devices, and their hosts.
-`kineto_window` records through torch.profiler, `forward_ranges` marks modules for it, `cupti_window` device activity
-alone: `libcupti` finds CUPTI, `native_callbacks` take its buffers, `records` decodes them, `device_activity` brings
-these together and has `self_check` see that what is read is what was done. Both leave traces through `trace_file`.
+`step_blocks` has the order of blocks, `step_times` times steps without waiting for devices, and their hosts, `outlook`
+says from the early ones what a recording will take. `kineto_window` records through torch.profiler, `forward_ranges`
+marks modules for it, `cupti_window` device activity alone: `libcupti` finds CUPTI, `native_callbacks` take its buffers,
+`records` decodes them, `device_activity` brings these together and has `self_check` see that what is read is what was
+done. Both leave traces through `trace_file`.
 
 Decisions: docs/dev/decisions/recording.md
 """
@@ -13,6 +14,7 @@ from tracer.recording.windows.device_activity import DeviceActivity, checked_act
 from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
 from tracer.recording.windows.libcupti import CuptiUnusable, loaded_cupti
-from tracer.recording.windows.step_blocks import FULL, StepBlock, blocks_of_round
+from tracer.recording.windows.outlook import Outlook, pace_s
+from tracer.recording.windows.step_blocks import EARLY, FULL, ROUND, StepBlock, blocks_of_round, early_block
 from tracer.recording.windows.step_times import HostTimes, StepTimes
 from tracer.recording.windows.trace_file import HostRow

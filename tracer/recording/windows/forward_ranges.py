@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import nn
 from torch.profiler import record_function
 
@@ -43,6 +44,8 @@ class _Open(threading.local):
         """A hook that opens a range of that name."""
 
         def open_range(module: nn.Module, inputs: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
             opened = ExitStack()
             opened.enter_context(record_function(name))
             self._ranges.append(opened)
@@ -51,7 +54,7 @@ class _Open(threading.local):
 
     def close(self, module: nn.Module, inputs: Any, output: Any) -> None:
         """A hook that closes the innermost range; a forward that failed before its range opened has none."""
-        if self._ranges:
+        if not torch.compiler.is_compiling() and self._ranges:
             self._ranges.pop().close()
 
 

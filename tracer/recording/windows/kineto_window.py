@@ -77,6 +77,8 @@ class KinetoWindow:
     """A profile of one kind: entered, told of each step, left, and then written."""
 
     def __init__(self, kind: str, warmup: int, active: int) -> None:
+        # Read at a process's first profile: Kineto tells of each on stderr, among which a script's own words are lost.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         cycle = schedule(wait=0, warmup=warmup, active=active, repeat=1)
         kept: dict[str, Any] = {"acc_events": True} if _has_acc_events() else {}
         with ours():

@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from analyzers.run import LIGHT, NOSYNC, UNPROFILED
 from tracer.config import LightRecorder, Plan
 
-# Beside `analyzers.run.LIGHT`: the windows that have all there is to know.
+# Beside `analyzers.run.LIGHT`: the windows that have all there is to know, and those of a training's first steps.
 FULL = "full"
+EARLY = "early"
+# Where a round's traces lie until one is chosen.
+ROUND = "round{number}"
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,10 @@ class StepBlock:
         """Return how many steps it takes."""
         return plan.warmup + plan.active
 
+    def folder(self, number: int) -> str:
+        """Return where the traces of a round of that number go, below the recording's folder."""
+        return f"{ROUND.format(number=number)}/{self.keep}" if self.keep in (LIGHT, FULL) else self.keep or ""
+
 
 def blocks_of_round(number: int, rounds: int, light: LightRecorder | None, nosync: bool) -> list[StepBlock]:
     """Return the blocks of a round, which has a number from 1; `light` is None on a CPU."""
@@ -45,13 +52,22 @@ def blocks_of_round(number: int, rounds: int, light: LightRecorder | None, nosyn
     unsynchronized = StepBlock(prefix + "without gradient synchronization", "nosync", nosync=True)
     second = unsynchronized if nosync else unprofiled
     device_times = StepBlock(prefix + "light profile", "light", "light", keep=LIGHT)
-    full = StepBlock(prefix + "full profile", "full", "full" if light else "cpu", keep=FULL, ends_round=True)
+    full = StepBlock(prefix + "full profile", "full", _full_profile(light is not None), keep=FULL, ends_round=True)
     last = _without_synchronization(light) if nosync and number == rounds else []
     if light == "cupti":
         return [unprofiled, second, device_times, *last, full]
     settling = [StepBlock("settling")] if last else []
     before = [unprofiled, device_times, second] if light else [unprofiled, second]
     return [*before, full, *settling, *last]
+
+
+def early_block(on_gpu: bool) -> StepBlock:
+    """Return the block in which a training's first steps are profiled, in case that they are all there is."""
+    return StepBlock("settling", profile=_full_profile(on_gpu), keep=EARLY)
+
+
+def _full_profile(on_gpu: bool) -> str:
+    return "full" if on_gpu else "cpu"
 
 
 def _without_synchronization(light: LightRecorder | None) -> list[StepBlock]:
