@@ -157,6 +157,9 @@ class Code(StrEnum):
     CONTROLS_MISSING = _note("controls_missing", "no step was timed without the profiler, for predictions to be of")
     PROFILER_DISTORTS = _graded("profiler_distorts", "steps under the profiler take longer than without it")
     STEPS_SCATTER = _warning("steps_scatter", "steps without the profiler scatter")
+    ROUNDS_ARE_MISSING = _warning(
+        "rounds_are_missing", "cells lack some of a sweep's rounds", "give the same `tracer sweep` again: it goes on"
+    )
     TRAINING_DIVERGED = _warning("training_diverged", "an epoch's loss is no number", "lower --lr, or give --lr-warmup")
     ACCURACY_IS_NULL = _note("accuracy_is_null", "there was no test set")
     # Steps and their parts.

@@ -41,6 +41,14 @@ def duration(ns: float) -> str:
     return ms(ns) if ns >= NS_PER_MS else us(ns)
 
 
+def rough_time(seconds: float) -> str:
+    """Format a time as people say it: `40 s`, `3 min`, `2 h`."""
+    if seconds < 100:
+        return f"{max(seconds, 1):.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.0f} h"
+
+
 def percent(share: float | None) -> str:
     """Format a share as a percentage with one decimal, `-` where there is none."""
     return "-" if share is None else f"{100 * share:.1f} %"

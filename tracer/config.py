@@ -81,6 +81,8 @@ EARLY_UNTIMED, EARLY_WARMUP, EARLY_ACTIVE = 1, 1, 2
 EARLY_STEPS = EARLY_UNTIMED + EARLY_WARMUP + EARLY_ACTIVE
 # Shorter blocks have no middle.
 LEAST_ACTIVE = 2
+# The steps of a long block, at least and at most: an event of the device and a reading of the host are kept for each.
+LONG_BLOCK, LONGEST_BLOCK = 100, 10_000
 CLASSES = 10
 CIFAR10_SIZE = 32
 CIFAR10_SAMPLES = 50_000
@@ -126,7 +128,8 @@ class Plan(msgspec.Struct, frozen=True):
     """How many steps of what: see `tracer.recording.recorder`.
 
     With `every`, another recording begins each so many steps, and the newest `keep` recordings are kept. `light` is
-    what records light windows; Kineto does where CUPTI alone cannot.
+    what records light windows; Kineto does where CUPTI alone cannot. With `unprofiled_s` the first unprofiled block of
+    a round goes on for so long, and for LONG_BLOCK steps at least.
     """
 
     wait: int = 10
@@ -136,6 +139,7 @@ class Plan(msgspec.Struct, frozen=True):
     every: int | None = None
     keep: int = 5
     light: LightRecorder = "cupti"
+    unprofiled_s: float = 0.0
 
     def longest(self, device: DeviceType = "cuda") -> int:
         """Return the most steps that one recording takes, after the wait, of training that is not ours.
@@ -175,6 +179,10 @@ class Plan(msgspec.Struct, frozen=True):
         """Raise UsageError where the plan cannot be followed."""
         if min(self.wait, self.warmup - 1, self.active - 1, self.rounds - 1, self.keep - 1) < 0:
             raise UsageError("warmup, active, rounds and keep must each be 1 or more")
+        if self.every is not None and self.unprofiled_s:
+            raise UsageError(
+                "every: recordings need a length that is known: leave it out, or record without unprofiled_s"
+            )
         if self.every is not None and self.every < self.longest():
             raise UsageError(
                 f"every {self.every} steps: one recording takes up to {self.longest()} steps: give more, or fewer "

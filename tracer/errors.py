@@ -43,11 +43,20 @@ class IncompleteRecording(UserWarning):
 class RankFailed(TracerError):
     """A rank of a recording ended badly; the command ends with that rank's own exit code.
 
-    Its text is the message, in one line, and below it the last lines that the rank said.
+    Its text is the message, in one line, and below it the last lines that the rank said. `out_of_memory`: the kernel
+    killed it for that.
     """
 
-    def __init__(self, message: str, exit_code: int, brief: str | None = None, last_lines: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        message: str,
+        exit_code: int,
+        brief: str | None = None,
+        last_lines: Sequence[str] = (),
+        out_of_memory: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.out_of_memory = out_of_memory
         self.message = message
         self.exit_code = exit_code
         self.brief = message if brief is None else brief  # of the ranks alone, whatever became of the recording

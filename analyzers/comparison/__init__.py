@@ -25,7 +25,9 @@ from analyzers.comparison.runs import compare
 from analyzers.comparison.scaling import study
 from analyzers.comparison.scaling_document import (
     SCALING_SCHEMA,
+    TOLD,
     CellRow,
+    CellStep,
     Ratio,
     Scaling,
     StrongRow,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,12 +27,14 @@ from analyzers.comparison.scaling_document import (
     StrongRow,
     Subtraction,
     WeakRow,
+    definitions,
+    device_noun,
 )
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code, Notice
 from analyzers.rank import RunSummary, summarize
 from analyzers.run import HIGH_DISTORTION, SINGLE, Cell, Sweep, cell_folder, read_sweep
-from analyzers.statistics import LEAST_SHARE
+from analyzers.statistics import FEWEST_BLOCKS, LEAST_SHARE
 from analyzers.step_parts import COMPUTE, COPY, IDLE, TRANSFER, UNRESOLVED, WAITING
 from analyzers.texts import AND_MORE, listed
 from analyzers.units import ms, percent
@@ -52,11 +55,20 @@ _named = partial(listed, most=6, rest=AND_MORE)
 def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) -> Scaling:
     """Study a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument."""
     sweep, warnings = read_sweep(Path(folder))
-    return scaling(sweep, [_row(Path(folder), cell, read) for cell in sweep.cells], warnings)
+    rows = [_row(Path(folder), cell, read) for cell in sweep.cells]
+    return scaling(sweep, rows, [*warnings, *_missing_rounds(sweep)])
+
+
+def _missing_rounds(sweep: Sweep) -> Iterator[Notice]:
+    """Yield that cells are not recorded in every round: what launches differ by is not known of them."""
+    lacking = [f"{cell.name} ({cell.rounds})" for cell in sweep.cells if cell.state != "done" and cell.is_recorded]
+    if lacking:
+        text = f"not all of {sweep.rounds} rounds over the grid are recorded: {_named(lacking)}"
+        yield Notice(Code.ROUNDS_ARE_MISSING, text, Code.ROUNDS_ARE_MISSING.facts.do)
 
 
 def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRow:
-    if cell.state != "done":
+    if not cell.is_recorded:
         return missing(cell, cell.why or NOT_DONE[cell.state])
     try:
         return measured(cell, read(cell_folder(folder, cell)))
@@ -75,7 +87,7 @@ def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[Notice] =
         cells=list(cells),
         weak=weak,
         strong=strong,
-        definitions=DEFINITIONS,
+        definitions=definitions(device_noun(cells)),
         warnings=[*warnings, *_warnings(cells)],
         verdict=verdict(cells, weak, strong),
         limits=limits(cells, weak),
@@ -104,6 +116,7 @@ class _Pair:
             high=_over(one.high_ns, many.low_ns, factor),
             uncertain=one.uncertain or many.uncertain,
             profiled=many.is_profiled,
+            few_blocks=any(0 < len(row.blocks_ns) < FEWEST_BLOCKS for row in (self.cell, self.baseline)),
         )
 
     def subtraction(self, share: float) -> Subtraction:
@@ -187,14 +200,14 @@ def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
     """Return a cell with its baseline, the 1-GPU cell for a batch; or why there is none to compare it with."""
     if not cell.step.median_ns:
         return cell.why or "no step of it was timed"
-    baseline = _baseline(cells, cell, batch)
+    baseline, one = _baseline(cells, cell, batch), f"1-{device_noun(cells)} cell of batch {batch}"
     if baseline is None:
         others = [other.name for other in cells if other.gpus == 1 and other.batch == batch]
-        return f"no 1-GPU cell of batch {batch}" + (
+        return f"no {one}" + (
             f" (of strategy {SINGLE} or {cell.strategy}; {others[0]} is of another)" if others else ""
         )
     if not baseline.step.median_ns:
-        return f"the 1-GPU cell of batch {batch} has no time: {baseline.why or 'no step of it was timed'}"
+        return f"the {one} has no time: {baseline.why or 'no step of it was timed'}"
     if different := _different(baseline, cell):
         return f"{baseline.name} is of another {different}"
     if baseline.step.source != cell.step.source:
@@ -282,47 +295,63 @@ _REMEDIES = {
     COPY: "Copies are not hidden: look at what is copied",
     IDLE: "The CPU limits it: larger batch, torch.compile, CUDA graphs",
 }
+# Of ranks on a CPU, whatever grew.
+_CORES_LIMIT = "The cores that ranks share limit it, not links: more cores, or fewer ranks"
 
 
 def verdict(cells: Sequence[CellRow], weak: Sequence[WeakRow], strong: Sequence[StrongRow]) -> str:
     """Say how far training scales: the most efficient cell on the most devices, and its strong scaling."""
-    best = _best(weak)
+    best, noun = _best(weak), device_noun(cells)
     if best is None:
         fixed = _best(strong)
         if fixed is None:
             timed = [cell for cell in cells if cell.step.median_ns]
-            return f"{len(timed)} cells are timed, but none on one GPU and on several that can be compared."
-        return _sentence(fixed, "the global batch fixed")
-    fixed_row = next((row for row in strong if row.cell == best.cell and row.speedup is not None), None)
-    also = ""
-    if fixed_row is not None and fixed_row.speedup is not None:
-        also = f" With the global batch of {fixed_row.global_batch:,} fixed it is {_times(fixed_row.speedup)} as fast."
-    return _sentence(best, f"{best.batch:,} samples per GPU") + also
+            return f"{len(timed)} cells are timed, but none on one {noun} and on several that can be compared."
+        return _sentence(fixed, noun, "the global batch fixed")
+    sentence = _sentence(best, noun, f"{best.batch:,} samples per {noun}")
+    fixed_row = next((row for row in strong if row.cell == best.cell), None)
+    if fixed_row is None or fixed_row.speedup is None:
+        return sentence
+    times, told = _times(fixed_row.speedup), fixed_row.speedup.is_told
+    also = f"it is {times} as fast" if told else f"that cannot be told: {times} as fast"
+    return f"{sentence} With the global batch of {fixed_row.global_batch:,} fixed {also}."
 
 
 def _best(rows: Sequence[WeakRow] | Sequence[StrongRow]) -> WeakRow | StrongRow | None:
-    """Return the most efficient row among those on the most devices."""
-    known = [row for row in rows if row.gpus > 1 and row.efficiency is not None]
-    most = max((row.gpus for row in known), default=0)
-    return max((row for row in known if row.gpus == most), key=_efficiency, default=None)
+    """Return the most efficient row among those on the most devices that are told; where none is, what is told best."""
+    known = [(row, row.efficiency) for row in rows if row.gpus > 1 and row.efficiency is not None]
+    most = max((row.gpus for row, _ in known), default=0)
+    compared = [(_worth(efficiency), row) for row, efficiency in known if row.gpus == most]
+    return max(compared, key=lambda each: each[0])[1] if compared else None
 
 
-def _efficiency(row: WeakRow | StrongRow) -> float:
-    return row.efficiency.value if row.efficiency is not None else 0.0
+def _worth(efficiency: Ratio) -> tuple[bool, float]:
+    if efficiency.is_told:
+        return True, efficiency.value
+    known = efficiency.low is not None and efficiency.high is not None
+    return False, ((efficiency.low or 0.0) - (efficiency.high or 0.0)) / efficiency.value if known else -inf
 
 
-def _sentence(row: WeakRow | StrongRow, what: str) -> str:
+def _sentence(row: WeakRow | StrongRow, noun: str, what: str) -> str:
     speedup = row.scaled_speedup if isinstance(row, WeakRow) else row.speedup
-    times = _times(speedup) if speedup is not None else "not known to be"
-    uncertain = ", which is uncertain" if row.efficiency is not None and row.efficiency.uncertain else ""
-    return (
-        f"{row.gpus} GPUs train {times} as fast as one ({row.strategy}, {what}): "
-        f"an efficiency of {percent(_efficiency(row))}{uncertain}."
-    )
+    assert speedup is not None
+    assert row.efficiency is not None
+    devices, how = f"{row.gpus} {noun}s", f"({row.strategy}, {what})"
+    if not speedup.is_told:
+        few = " of so few rounds" if speedup.few_blocks else ""
+        return f"How much faster {devices} train than one cannot be told{few}: {_times(speedup)} as fast {how}."
+    return f"{devices} train {_times(speedup)} as fast as one {how}: an efficiency of {percent(row.efficiency.value)}."
 
 
 def _times(ratio: Ratio) -> str:
-    return f"{ratio.value:.2f} times"
+    """Write a ratio with its interval; of one that is not told, that alone."""
+    value = f"{ratio.value:.2f} times"
+    if ratio.low is None or ratio.high is None or ratio.few_blocks:
+        return f"about {value}"
+    between = f"{ratio.low:.2f} to {ratio.high:.2f}"
+    if not ratio.is_told:
+        return f"{between} times"
+    return value if f"{ratio.low:.2f}" == f"{ratio.high:.2f}" else f"{value} ({between})"
 
 
 def limits(cells: Sequence[CellRow], weak: Sequence[WeakRow]) -> list[str]:
@@ -332,27 +361,26 @@ def limits(cells: Sequence[CellRow], weak: Sequence[WeakRow]) -> list[str]:
     said: list[str] = []
     for strategy in strategies:
         row = _best([row for row in weak if row.strategy == strategy])
-        if isinstance(row, WeakRow) and row.baseline is not None:
-            said += _limit(row, by_name[row.cell], by_name[row.baseline])
+        if isinstance(row, WeakRow) and row.baseline is not None and row.efficiency is not None:
+            name = f"{row.strategy} on {row.gpus} {device_noun(cells)}s at batch {row.batch:,}"
+            said.append(f"{name}: {_limit(row.efficiency, by_name[row.cell], by_name[row.baseline])}.")
     return said
 
 
-def _limit(row: WeakRow, cell: CellRow, baseline: CellRow) -> Iterator[str]:
-    name = f"{row.strategy} on {row.gpus} GPUs at batch {row.batch:,}"
-    if _efficiency(row) >= SCALES:
-        yield f"{name}: nothing limits it by more than {percent(1 - SCALES)}."
-        return
+def _limit(efficiency: Ratio, cell: CellRow, baseline: CellRow) -> str:
+    if efficiency.few_blocks or (not efficiency.is_told and (efficiency.high or SCALES) >= SCALES):
+        return "whether anything limits it cannot be told"
+    if efficiency.value >= SCALES:
+        return f"nothing limits it by more than {percent(1 - SCALES)}"
     grown = {part: growth for part in _REMEDIES if (growth := _growth(part.field, cell, baseline)) is not None}
     span_ns = cell.measured["span_ns"].median if "span_ns" in cell.measured else None
     if not grown or not span_ns:
-        yield f"{name}: no traces tell what limits it."
-        return
+        return "no traces tell what limits it"
     part = max(grown, key=lambda each: grown[each])
     if grown[part] < LEAST_SHARE * span_ns:
-        yield f"{name}: no part of the profiled step grew, so that the traces do not tell what limits it."
-        return
+        return "no part of the profiled step grew, so that the traces do not tell what limits it"
     by = f"by about {ms(grown[part])} per profiled step of {ms(span_ns)}"
-    yield f"{name}: {part.words} grew most, {by}. {_REMEDIES[part]}."
+    return f"{part.words} grew most, {by}. {_CORES_LIMIT if cell.on_cpu else _REMEDIES[part]}"
 
 
 def _growth(part: str, cell: CellRow, baseline: CellRow) -> float | None:

@@ -6,7 +6,7 @@ work grows with the devices; with the global batch fixed, it is divided among th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +26,9 @@ SCALING_SCHEMA = "tracer.scaling/2"
 # Where a step's time is from.
 UNPROFILED, PROFILED = "unprofiled", "profiled"
 
+# A ratio whose 95 % interval reaches further than this share of it, on either side, is not told.
+TOLD = 0.1
+
 # What the columns mean, in the words that every view shows.
 DEFINITIONS = {
     "step": "the median of the steps timed without the profiler, of all ranks and blocks, with its 95 % interval (by "
@@ -34,6 +37,9 @@ DEFINITIONS = {
     "epoch": "the data set's samples over the global batch (batch per GPU x GPUs x accumulation), the last partial "
     "batch counted as a step; derived: those steps x the step's time; measured: the median of whole epochs, the first "
     "left out as warm-up.",
+    "told": "a speedup or efficiency has what it is with the two steps' 95 % intervals set against one another; where "
+    "that reaches further than a tenth of it, on either side, or where either step is of fewer than three rounds (or "
+    "blocks of steps), it cannot be told, and is no figure to cite.",
     "weak": "the batch per GPU, b, is fixed, so that the work grows with N. Scaled speedup = N x T_1(b) / T_N(b) "
     "(Gustafson, Reevaluating Amdahl's Law, CACM 31(5), 1988); efficiency = T_1(b) / T_N(b).",
     "strong": "the global batch, B, is fixed, so that each GPU has B/N of it. Speedup = T_1(B) / T_N(B/N) "
@@ -47,13 +53,19 @@ DEFINITIONS = {
     "it can be negative. T is timed without the profiler, exposed communication under it: where the profiler stretches "
     "steps, part of what was measured is the profiler's.",
     "bandwidth": "bus bandwidth of the gradients' collectives: in each step, bytes x the ring's factor over transfer "
-    "(nccl-tests, PERFORMANCE.md), each added over the step's collectives; the median over steps. By subtraction: the "
+    "(nccl-tests, PERFORMANCE.md), each the sum over buckets, also of those that are reduced at once; the median over "
+    "steps. By subtraction: the "
     "same bytes and factor over the subtracted time. Utilization: the time that calibration says these collectives "
     "need, over their transfer. 1 GB = 1e9 bytes.",
     "baseline": "the 1-GPU cells are shared by all strategies: nn.DataParallel on one device and DDP on one rank are "
     "not measured apart.",
     "accuracy": "on synthetic data labels are random: loss and accuracy mean nothing there.",
 }
+
+
+def definitions(noun: str) -> dict[str, str]:
+    """Return what the columns mean, in the words for these devices."""
+    return {name: meaning.replace("GPU", noun) for name, meaning in DEFINITIONS.items()}
 
 
 class CellStep(msgspec.Struct, frozen=True):
@@ -133,10 +145,16 @@ class CellRow(msgspec.Struct, frozen=True):
         return self.batch * self.gpus * self.accumulation
 
 
+def device_noun(cells: Iterable[CellRow]) -> str:
+    """Return what a study's devices are called: on a CPU they are ranks."""
+    return "rank" if any(cell.on_cpu for cell in cells) else "GPU"
+
+
 class Ratio(msgspec.Struct, frozen=True):
     """A ratio of two steps' times, and what it becomes with their intervals set against one another.
 
-    `profiled`: both are times under the profiler.
+    `profiled`: both are times under the profiler. `few_blocks`: one of the two is of fewer than three blocks of steps,
+    and nothing is known of what launches differ by.
     """
 
     value: float
@@ -144,6 +162,14 @@ class Ratio(msgspec.Struct, frozen=True):
     high: float | None
     uncertain: bool
     profiled: bool = False
+    few_blocks: bool = False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it may be cited: no further than a tenth of it, on either side, lies what it may be instead."""
+        if self.low is None or self.high is None or self.few_blocks:
+            return False
+        return max(self.value - self.low, self.high - self.value) <= TOLD * self.value
 
 
 class Subtraction(msgspec.Struct, frozen=True):
@@ -220,6 +246,11 @@ class Scaling(msgspec.Struct, frozen=True):
     limits: list[str] = []
 
     __repr__ = brief
+
+    @property
+    def device_noun(self) -> str:
+        """Return what its devices are called."""
+        return device_noun(self.cells)
 
 
 def scaling_json(study: Scaling) -> str:

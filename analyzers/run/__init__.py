@@ -51,6 +51,7 @@ from analyzers.run.manifest import (
     OptimizerSettings,
     Parameter,
     TrainingSettings,
+    join_launches,
     read_manifest,
 )
 from analyzers.run.numbering import NOBODY, NumberedBy, Owner

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import msgspec
 import numpy as np
@@ -31,17 +31,21 @@ FEWEST_OF_HOST = 3
 FARTHEST_APART = 10_000
 # What no sample, in ns, can be: half a year. A run.json may say anything.
 LONGEST_NS = 2**54
+# Numbers of steps, and which of them are odd.
+Numbered = tuple[Int64, Mask]
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Steps that were only timed, ns: by rank, a list per block; `numbers` are theirs in the recording, from 1.
 
-    Older recordings have `samples_ns`, by rank the mean step of each block, which is read as a block of one step.
+    `by_launch`: each block is of a launch of its own, with numbers of its own. Older recordings have `samples_ns`, by
+    rank the mean step of each block, which is read as a block of one step.
     """
 
     steps_ns: dict[str, list[list[int]]] = {}
     samples_ns: dict[str, list[int]] = {}
     numbers: list[list[int]] = []
+    by_launch: bool = False
 
     def by_rank(self) -> dict[str, list[list[int]]]:
         """Return each rank's blocks of steps."""
@@ -68,8 +72,15 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return [np.nanmax(block[~np.isnan(block).all(axis=1)], axis=1) for block in self.blocks]
 
     @cached_property
+    def _all_ns(self) -> Float64:
+        return np.concatenate([np.zeros(0), *self._steps_ns])
+
+    @cached_property
     def _odd(self) -> Mask:
-        return odd_steps(np.concatenate([np.zeros(0), *self._steps_ns]))
+        """Tell odd steps among all that were timed; among those of their launch, since a slow launch is not odd."""
+        if not self.by_launch:
+            return odd_steps(self._all_ns)
+        return np.concatenate([np.zeros(0, dtype=bool), *map(odd_steps, self._steps_ns)])
 
     @property
     def odd_steps(self) -> int:
@@ -80,6 +91,14 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def _typical_ns(self) -> list[Float64]:
         starts = np.cumsum([0, *map(len, self._steps_ns)])
         return [block[~self._odd[start:][: len(block)]] for start, block in zip(starts, self._steps_ns, strict=False)]
+
+    @property
+    def _longer_ns(self) -> Float64:
+        """Return how much longer each step is than the typical one, where launches differ than that of its launch."""
+        sizes = [*map(len, self._steps_ns)]
+        typical = self.block_medians_ns if self.by_launch else [float(self.median_ns or 0)] * len(sizes)
+        longer: Float64 = self._all_ns - np.repeat(typical, sizes)
+        return longer
 
     @property
     def median_ns(self) -> int | None:
@@ -96,8 +115,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         typical_ns, cost = self.median_ns, self.odd_cost_ns(every)
         if every is not None and cost is not None and typical_ns is not None:
             return typical_ns + round(cost[0])
-        steps = np.concatenate([np.zeros(0), *self._steps_ns])
-        return round(float(np.mean(steps))) if len(steps) else None
+        return round(float(np.mean(self._all_ns))) if len(self._all_ns) else None
 
     def odd_cost_ns(self, every: int | None) -> tuple[float, Limits] | None:
         """Return what odd steps add to the mean step, ns, and what that lies between; None without any.
@@ -105,20 +123,19 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         Where their distance, `every`, is told, it is what they are longer by, over that; else what they add to the mean
         of what was timed.
         """
-        steps, typical_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns
-        if not self.odd_steps or typical_ns is None:
+        if not self.odd_steps:
             return None
-        added = np.where(self._odd, steps - typical_ns, 0.0)
-        added = added[self._odd] / every if every else added
+        longer = self._longer_ns
+        added = longer[self._odd] / every if every else np.where(self._odd, longer, 0.0)
         cost = float(added.mean())
         if not every:
             # What typical steps are longer than their median is chance, and no step's that is odd.
-            cost = min(cost, max(float(steps.mean()) - typical_ns, 0.0))
+            cost = min(cost, max(float(longer.mean()), 0.0))
         apart = NORMAL * float(added.std(ddof=1)) / len(added) ** 0.5 if len(added) > 1 else cost
         return cost, (cost - apart, cost + apart)
 
     @cached_property
-    def numbered_odd(self) -> list[tuple[Int64, Mask]]:
+    def numbered_odd(self) -> list[Numbered]:
         """Return each block's steps by their numbers, else by their places in it, and which of them are odd."""
         starts = np.cumsum([0, *map(len, self._steps_ns)]).tolist()
         found = []
@@ -129,10 +146,17 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return found
 
     @property
+    def sequences(self) -> dict[int, Numbered]:
+        """Return what `numbered_odd` has as sequences of numbers that go on, by launch."""
+        launches: dict[int, list[Numbered]] = {}
+        for place, block in enumerate(self.numbered_odd):
+            launches.setdefault(place if self.by_launch else 0, []).append(block)
+        return {launch: _merge(blocks) for launch, blocks in launches.items()}
+
+    @property
     def odd_longer_ns(self) -> float:
         """Return how much longer odd steps take than the typical one, the mean over them; 0 without any."""
-        steps, typical_ns = np.concatenate([np.zeros(0), *self._steps_ns]), self.median_ns
-        return float(np.mean(steps[self._odd])) - typical_ns if self.odd_steps and typical_ns is not None else 0.0
+        return float(np.mean(self._longer_ns[self._odd])) if self.odd_steps else 0.0
 
     @property
     def timed_steps(self) -> int:
@@ -145,23 +169,25 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return median_interval(self._typical_ns)
 
 
-def _odd_distance(blocks: Sequence[tuple[Int64, Mask]], *, goes_on: bool) -> int | None:
+def _merge(blocks: Sequence[Numbered]) -> Numbered:
+    """Put steps whose numbers go on from one to the next together: a block without an odd step can say otherwise."""
+    return np.concatenate([number for number, _ in blocks]), np.concatenate([odd for _, odd in blocks])
+
+
+def _odd_distance(sequences: Sequence[Numbered]) -> int | None:
     """Return how far apart odd steps are, where two distances at least say so and no step says otherwise.
 
-    Where numbers do not go on from block to block, distances are within blocks.
+    Each sequence has numbers of its own: distances are within it.
 
     steps timed   1 2 3 4 5 6   - - - - - -   13 14 15 16 17 18      odd: 4, 16
     distance      12, or 6 just as well: step 10 was not timed       not told
     """
-    odd = [number[odd] for number, odd in blocks if odd.any()]
-    gaps = [np.diff(np.sort(np.concatenate(odd)))] if goes_on and odd else [np.diff(each) for each in odd]
+    gaps = [np.diff(np.sort(number[odd])) for number, odd in sequences]
     distances = np.concatenate([np.zeros(0, dtype=np.int64), *gaps])
     longest = int(np.gcd.reduce(distances)) if len(distances) > 1 else 0
     divisors = [apart for apart in range(2, min(longest, FARTHEST_APART) + 1) if longest % apart == 0]
-    if goes_on and odd:
-        # Together: a block without an odd step can say otherwise.
-        blocks = [(np.concatenate([number for number, _ in blocks]), np.concatenate([each for _, each in blocks]))]
-    fitting = [apart for apart in divisors if all(_are_apart(*block, apart) for block in blocks if block[1].any())]
+    with_odd = [(number, odd) for number, odd in sequences if odd.any()]
+    fitting = [apart for apart in divisors if all(_are_apart(*sequence, apart) for sequence in with_odd)]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -170,10 +196,12 @@ def _are_apart(number: Int64, odd: Mask, distance: int) -> bool:
     return np.array_equal(odd, number % distance == number[odd][0] % distance)
 
 
-def control(steps_ns: Mapping[int, list[list[int]]], numbers: Sequence[list[int]] = ()) -> Control:
+def control(
+    steps_ns: Mapping[int, list[list[int]]], numbers: Sequence[list[int]] = (), by_launch: bool = False
+) -> Control:
     """Build a control from all ranks' blocks of steps, and the steps' numbers where those are known."""
     by_rank = {str(rank): [list(block) for block in blocks] for rank, blocks in sorted(steps_ns.items())}
-    return Control(by_rank, numbers=[*numbers])
+    return Control(by_rank, numbers=[*numbers], by_launch=by_launch)
 
 
 def _pad_block(ranks: Sequence[Sequence[int]]) -> Float64:
@@ -228,14 +256,12 @@ class Controls(msgspec.Struct, frozen=True):
     def odd_distance(self) -> int | None:
         """Return how far apart odd steps are: as all controls say together, else as one of them does."""
         timed = [timing for timing in (self.unprofiled, self.light, self.full) if timing is not None]
-        numbered = [timing.numbered_odd for timing in timed if timing.numbers]
+        numbered = [timing.sequences for timing in timed if timing.numbers]
+        launches = dict.fromkeys(launch for sequences in numbered for launch in sequences)
+        together = [_merge([of[launch] for of in numbered if launch in of]) for launch in launches]
         # Unprofiled blocks without numbers tell not: each may be several stretches of steps.
         bare = [timing.numbered_odd for timing in (self.light, self.full) if timing is not None and not timing.numbers]
-        together = [block for blocks in numbered for block in blocks]
-        told = [
-            *(_odd_distance(blocks, goes_on=True) for blocks in (together, *numbered)),
-            *(_odd_distance(blocks, goes_on=False) for blocks in bare),
-        ]
+        told = map(_odd_distance, (together, *([*sequences.values()] for sequences in numbered), *bare))
         return next((distance for distance in told if distance is not None), None)
 
     def interval_ns(self, name: str) -> Limits | None:
@@ -313,16 +339,30 @@ def _is_possible(ns: float) -> bool:
 
 def joined_controls(parts: Sequence[Controls]) -> Controls:
     """Join the controls that several hosts have for their own ranks."""
-    steps: dict[str, dict[int, list[list[int]]]] = {}
-    numbers: dict[str, list[list[int]]] = {}
+    joined: dict[str, Control] = {}
     for name in _NAMES:
-        for part in parts:
-            timing: Control | None = getattr(part, name)
-            if timing is not None:
-                numbers.setdefault(name, timing.numbers)
-                of_ranks = {rank_number(key): blocks for key, blocks in timing.by_rank().items()}
-                steps.setdefault(name, {}).update(
-                    {rank: blocks for rank, blocks in of_ranks.items() if rank is not None}
-                )
-    joined = {name: control(by_rank, numbers[name]) for name, by_rank in steps.items()}
+        timed: list[Control] = [timing for part in parts if (timing := getattr(part, name)) is not None]
+        by_rank = {rank_number(key): blocks for timing in timed for key, blocks in timing.by_rank().items()}
+        known: dict[int, list[list[int]]] = {rank: blocks for rank, blocks in by_rank.items() if rank is not None}
+        if timed:
+            joined[name] = control(known, timed[-1].numbers, timed[-1].by_launch)
     return Controls(**joined, reasons=parts[0].reasons)
+
+
+def controls_of_launches(launches: Sequence[Controls]) -> Controls:
+    """Join the controls of launches of one program: what a launch has of a control is one block, perhaps empty."""
+    joined: dict[str, Control] = {}
+    for name in _NAMES:
+        timed: list[Control] = [getattr(launch, name) or Control() for launch in launches]
+        numbered = (rank_number(key) for timing in timed for key in timing.by_rank())
+        ranks = dict.fromkeys(rank for rank in numbered if rank is not None)
+        blocks: dict[int, list[list[int]]] = {
+            rank: [_one_block(timing.by_rank().get(str(rank), [])) for timing in timed] for rank in ranks
+        }
+        if blocks:
+            joined[name] = control(blocks, [_one_block(timing.numbers) for timing in timed], by_launch=True)
+    return Controls(**joined, reasons=launches[0].reasons)
+
+
+def _one_block(blocks: Sequence[Sequence[int]]) -> list[int]:
+    return [*chain.from_iterable(blocks)]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from analyzers.command_lines import redacted_command
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, is_there, read_file
 from analyzers.ranks import is_world_size, quoted, rank_number
 from analyzers.redaction import redacted, redacted_values
-from analyzers.run.controls import Controls, joined_controls
+from analyzers.run.controls import Controls, controls_of_launches, joined_controls
 from analyzers.run.parallelism import (
     Parallelism,
     find_contradictions,
@@ -189,13 +190,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def without_secrets(self) -> Manifest:
         """Return what may be written down and shown of it, whoever wrote it."""
-        return msgspec.structs.replace(
+        return replace(
             self,
             command=redacted_command(self.command),
             environment=redacted_values(self.environment),
             settings=redacted_values(self.settings),
-            training=self.training
-            and msgspec.structs.replace(self.training, allocator=redacted(self.training.allocator)),
+            training=self.training and replace(self.training, allocator=redacted(self.training.allocator)),
             notes=[redacted(note) for note in self.notes],
         )
 
@@ -222,7 +222,7 @@ def join_manifests(manifests: Sequence[Manifest]) -> Manifest:
     """What several hosts wrote of one run: the first's, with what each says of its own ranks put together."""
     manifests = sorted(manifests, key=_first_rank)
     first = manifests[0]
-    return msgspec.structs.replace(
+    return replace(
         first,
         hosts=list(dict.fromkeys(host for manifest in manifests for host in manifest.hosts)),
         host_of_rank={rank: host for manifest in manifests for rank, host in manifest.host_of_rank.items()},
@@ -234,6 +234,56 @@ def join_manifests(manifests: Sequence[Manifest]) -> Manifest:
         host_states=_joined_by_rank([manifest.host_states for manifest in manifests if manifest.host_states]),
         notes=list(dict.fromkeys(note for manifest in manifests for note in manifest.notes)),
     )
+
+
+# What launches of one program are expected to have in common.
+_ALIKE = ("hosts", "devices", "versions", "environment")
+
+
+def join_launches(launches: Sequence[Manifest], kept: int) -> Manifest:
+    """What launches of one program wrote, in order: all of their timed steps, and the rest as one says, `kept`.
+
+    That one's traces are kept, by its place from 0. A launch is a round: peaks of memory are the most of all, device
+    states have a round for each.
+    """
+    chosen = launches[kept]
+    numbered = [*enumerate(launches, 1)]
+    states = [
+        {rank: [replace(state, round=number) for state in of_rank] for rank, of_rank in launch.device_states.items()}
+        for number, launch in numbered
+        if launch.device_states
+    ]
+    return replace(
+        chosen,
+        controls=controls_of_launches([launch.controls for launch in launches]),
+        memory=_greatest_memory([launch.memory for launch in launches if launch.memory is not None]),
+        device_states={rank: [state for of in states for state in of.get(rank, [])] for rank in states[0]}
+        if states
+        else None,
+        profiler=chosen.profiler | {"launches": len(launches), "kept_launch": kept + 1},
+        epochs=next((launch.epochs for launch in launches if launch.epochs), []),
+        notes=[*_notes_of_launches(launches, kept)],
+    )
+
+
+def _notes_of_launches(launches: Sequence[Manifest], kept: int) -> Iterator[str]:
+    """Yield what is noted of all launches, then what of one, after what a reader must know of their number."""
+    if len(launches) > 1:
+        yield f"controls are of {len(launches)} launches, a block each; the traces are of launch {kept + 1}"
+    different = [name for name in _ALIKE if any(getattr(each, name) != getattr(launches[0], name) for each in launches)]
+    if different:
+        yield f"launches differ in their {', '.join(different)}: intervals of the controls have that in them"
+    common = [note for note in launches[0].notes if all(note in launch.notes for launch in launches)]
+    yield from common
+    for number, launch in enumerate(launches, 1):
+        yield from (f"launch {number}: {note}" for note in launch.notes if note not in common)
+
+
+def _greatest_memory(parts: Sequence[Memory]) -> Memory | None:
+    peaks: dict[str, int] = {}
+    for part in parts:
+        peaks |= {rank: max(peak, peaks.get(rank, 0)) for rank, peak in part.peak_bytes.items()}
+    return Memory(parts[0].source, peaks) if parts else None
 
 
 def _first_rank(manifest: Manifest) -> int:
@@ -271,7 +321,7 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
             f"{MANIFEST}: world_size {quoted(manifest.world_size)} is impossible; that of the traces and ranks is used"
         )
         notice = Notice(Code.RANK_IS_IMPOSSIBLE, message)
-        manifest, odd = _of_ranks(msgspec.structs.replace(manifest, world_size=None))
+        manifest, odd = _of_ranks(replace(manifest, world_size=None))
         return _of_meshes(manifest, [notice, *odd])
     return _of_meshes(*_of_ranks(manifest))
 
@@ -281,7 +331,7 @@ def _of_meshes(manifest: Manifest, notices: list[Notice]) -> tuple[Manifest, lis
     odd = find_contradictions(manifest.parallelism) if manifest.parallelism is not None else []
     if manifest.parallelism is None or not odd:
         return manifest, notices
-    manifest = msgspec.structs.replace(manifest, parallelism=without_impossible(manifest.parallelism))
+    manifest = replace(manifest, parallelism=without_impossible(manifest.parallelism))
     message = f"{MANIFEST}: {listed(odd, _LISTED, '; ...', '; ')}: not used"
     return manifest, [*notices, Notice(Code.RANK_IS_IMPOSSIBLE, message)]
 
@@ -295,13 +345,11 @@ def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
         return {key: value for key, value in by_rank.items() if key not in odd}
 
     memory, states, parallelism = manifest.memory, manifest.device_states, manifest.parallelism
-    manifest = msgspec.structs.replace(
+    manifest = replace(
         manifest,
         host_of_rank=kept(manifest.host_of_rank),
         controls=manifest.controls.each(
-            lambda control: msgspec.structs.replace(
-                control, steps_ns=kept(control.steps_ns), samples_ns=kept(control.samples_ns)
-            ),
+            lambda control: replace(control, steps_ns=kept(control.steps_ns), samples_ns=kept(control.samples_ns)),
         ),
         memory=memory and Memory(memory.source, kept(memory.peak_bytes)),
         device_states=states and kept(states),

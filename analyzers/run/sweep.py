@@ -36,7 +36,10 @@ Name = Annotated[str, Meta(pattern=rf"^{SAFE_NAME.pattern}\Z")]
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One recording of the grid: `gpus` devices (on a CPU, ranks), `batch` samples on each, and what became of it."""
+    """One recording of the grid: `gpus` devices (on a CPU, ranks), `batch` samples on each, and what became of it.
+
+    It is done when it has all of the sweep's rounds; what its `rounds` so far have is a recording as well.
+    """
 
     name: Name
     strategy: Name
@@ -44,6 +47,12 @@ class Cell(msgspec.Struct, frozen=True):
     batch: Annotated[int, Meta(ge=1, le=LARGEST_BATCH)]
     state: State
     why: str | None = None
+    rounds: Annotated[int, Meta(ge=0)] = 0
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether there is a recording of it, if only of some rounds."""
+        return self.state == "done" or self.rounds > 0
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -52,12 +61,13 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """sweep.json: a grid's cells in order, and what all of them have in common."""
+    """sweep.json: a grid's cells in order, in how many rounds each is recorded, and what all of them have in common."""
 
     schema: str = SCHEMA
     name: str
     command: list[str] = []
     settings: dict[str, Any] = {}
+    rounds: int = 1
     cells: list[Cell] = []
 
     def without_secrets(self) -> Sweep:
@@ -78,6 +88,7 @@ class _WrittenSweep(msgspec.Struct, frozen=True):
     name: Any = None
     command: Any = None
     settings: Any = None
+    rounds: Any = None
 
 
 def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
@@ -99,6 +110,7 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
         name=(written.name if isinstance(written.name, str) else "") or folder.resolve().name,
         command=[str(word) for word in written.command] if isinstance(written.command, list) else [],
         settings=written.settings if isinstance(written.settings, dict) else {},
+        rounds=written.rounds if type(written.rounds) is int and written.rounds > 0 else 1,
         cells=cells,
     )
     return sweep.without_secrets(), warnings

@@ -37,7 +37,7 @@ class Finder:
             def synthetic_batches(model, batch, *others):
                 import torch
                 if batch >= 4:
-                    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
+                    torch.empty(2**46)
                 return make(model, batch, *others)
             module.synthetic_batches = synthetic_batches
         spec.loader.exec_module = exec_module
@@ -68,10 +68,14 @@ def test_memory_ends_a_row_as_a_result(swept):
     folder, first, _ = swept
     assert first.returncode == 0, first.stderr
     cells = {cell.name: cell for cell in read_sweep(folder)[0].cells}
-    assert cells["single1-batch4"].why == "rank 0 is out of memory at batch 4: CUDA out of memory"
+    assert cells["single1-batch4"].why == (
+        "rank 0 is out of memory at batch 4: DefaultCPUAllocator: can't allocate memory: you tried to allocate "
+        "281474976710656 bytes"
+    )
     assert cells["single1-batch8"].why == "batch 4 is out of memory already"
     assert "single1-batch4: out of memory, and larger batches are not tried; 3 of 3 cells" in first.stderr
     assert "single1-batch2: recorded; 1 of 3 cells, about" in first.stderr
+    assert "0 of 3 cells, at least 10 s left" in first.stderr
 
 
 def test_a_later_command_goes_on(swept):
@@ -97,6 +101,23 @@ def test_another_sweeps_settings_are_refused(swept, capsys):
     folder, _, _ = swept
     assert main(["sweep", *QUICK, "--ranks", "1", "--batch", "2", "--seed", "3", "-o", str(folder)]) == 1
     assert "holds a sweep with other settings (seed)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_rounds_of_two_ranks_are_one_recording(tmp_path):
+    """Each has a hundred steps or three seconds, as many on both ranks, from the store's word."""
+    quick = ["--device", "cpu", "--wait", "1", "--warmup", "1", "--active", "1", "--no-calibrate"]
+    ended = run_here("sweep", *quick, "--rounds", "2", "--ranks", "2", "--batch", "2", "-o", str(tmp_path / "s"))
+    assert ended.returncode == 0, ended.stderr
+    assert "0 of 2 recordings, at least 26 s left" in ended.stderr
+    assert "ddp2-batch2: recorded in round 1 of 2; 1 of 2 recordings, about" in ended.stderr
+    found = json.loads((tmp_path / "s" / "ddp2-batch2" / "run.json").read_text())
+    unprofiled = found["controls"]["unprofiled"]
+    assert unprofiled["by_launch"]
+    first, second = ([len(block) for block in blocks] for blocks in unprofiled["steps_ns"].values())
+    assert first == second and len(first) == 2 and min(first) >= 100
+    assert found["profiler"]["launches"] == 2
+    assert {file.name for file in (tmp_path / "s").iterdir()} == {"sweep.json", "report", "ddp2-batch2"}
 
 
 def cells(*arguments: str) -> list[str]:
@@ -168,7 +189,7 @@ def test_what_failed_is_tried_again_and_what_is_done_is_not(tmp_path):
     # The recording of the second has been removed since.
     assert [each.state for each in found.cells] == ["done", "pending", "pending", "skipped", "pending"]
     grid = Grid(tmp_path, found, dict.fromkeys(each.name for each in found.cells))
-    assert [[each.name for each in row] for row in grid.rows()] == [["ddp2-batch4", "ddp2-batch8"], ["ddp4-batch2"]]
+    assert [[each.name for each in row] for row in grid.rows(1)] == [["ddp2-batch4", "ddp2-batch8"], ["ddp4-batch2"]]
     with pytest.raises(TracerError, match="other settings"):
         merged(written, Sweep(name="s", settings={"seed": 2}), tmp_path)
 
@@ -215,14 +236,16 @@ def test_why_a_cell_failed_is_one_line_and_the_traceback_is_said(grid, monkeypat
     said = record_failing(grid, monkeypatch, error)
     assert [(each.state, each.why) for each in grid.sweep.cells] == [("failed", error.brief)] * 2
     assert said.splitlines()[:2] == [
-        f"ddp2-batch2: failed: {error.brief}; 1 of 2 cells, about 0 min left",
+        f"ddp2-batch2: failed: {error.brief}; 1 of 2 cells, at least 10 s left",
         "  rank 0: File",
     ]
 
 
 def test_a_sweep_that_is_stopped_says_that_it_goes_on(grid, monkeypatch):
     said = record_failing(grid, monkeypatch, Stopped("stopped by SIGINT; nothing was kept", 130, "stopped by SIGINT"))
-    assert said == "stopped by SIGINT; 0 of 2 cells; the same command goes on, and keeps what is done"
+    assert (
+        said == "stopped by SIGINT; 0 of 2 cells, at least 10 s left; the same command goes on, and keeps what is done"
+    )
 
 
 def test_what_a_killed_sweep_left_is_removed(grid, monkeypatch, tmp_path):

@@ -1,11 +1,13 @@
 """What a recorder asks of a GPU's windows, block by block, and what it does where CUPTI alone cannot be used."""
 
 from contextlib import nullcontext
+from itertools import chain, repeat
 
 import pytest
 
 from tests.support.small_training import small_model
 from tracer.config import Plan
+from tracer.errors import UsageError
 from tracer.recording import recorder as recording
 from tracer.recording.rank_part import Facts
 from tracer.recording.run_json import _light_notes
@@ -45,6 +47,29 @@ def test_hosts_are_timed_before_unprofiled_blocks_but_for_the_last_untimed_step(
     assert [len(block) for block in training.part.steps_ns["host"]] == [2 * 2] * 3
     assert all(ns > 0 for block in training.part.steps_ns["host"] for ns in block)
     assert windows(done) == ["cupti:", "full:"] * 3
+
+
+@pytest.mark.parametrize(("first_took_s", "steps"), [(1.0, 300), (7.0, 100), (0.0001, 10_000)])
+def test_an_unprofiled_block_is_as_long_as_the_plan_says(made_gpu, tmp_path, monkeypatch, first_took_s, steps):
+    """Its first hundred steps tell the pace; the second one of a round is as long as all others."""
+    made_gpu()
+    clock = chain((0.0, first_took_s), repeat(9.0))
+    monkeypatch.setattr(recording.time, "perf_counter", lambda: next(clock))
+    with recording.Recorder(
+        tmp_path, recording.Subject(small_model(), Facts()), Plan(0, 1, 2, 1, unprofiled_s=3.0)
+    ) as training:
+        while training.step():
+            pass
+    part = training.part
+    assert [len(block) for block in part.steps_ns["unprofiled"]] == [steps + 2]
+    assert part.step_numbers["unprofiled"] == [[*range(2, steps + 2), steps + 3, steps + 4]]
+    assert [len(block) for block in part.steps_ns["light"]] == [2]
+    assert training.done == part.of_steps == part.steps
+
+
+def test_a_recording_that_comes_again_has_blocks_of_a_known_length():
+    with pytest.raises(UsageError, match="without unprofiled_s"):
+        Plan(every=1000, unprofiled_s=3.0).check()
 
 
 def test_the_light_window_may_be_kinetos_by_choice(made_gpu, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.notices import Code
-from analyzers.run.controls import LONGEST_NS, Control, Controls, control, joined_controls
+from analyzers.run.controls import LONGEST_NS, Control, Controls, control, controls_of_launches, joined_controls
 from tests.support.typical_steps import samples, typical_samples
 
 TIME = st.one_of(st.integers(1, 10**6), st.integers(90, 130), st.sampled_from([0, -5, LONGEST_NS]))
@@ -63,6 +63,51 @@ def test_a_control_is_read_as_it_was_written_and_older_ones_have_blocks_of_one_s
     assert (read.median_ns, read.blocks_ns) == (21, [11.0, 31.0])
     joined = joined_controls([Controls(unprofiled=read), Controls(unprofiled=control({2: [[12], [32]]}))]).unprofiled
     assert joined and joined.steps_ns == {"0": [[10], [30]], "1": [[11], [31]], "2": [[12], [32]]}
+
+
+def launch(*steps: int, odd: tuple[int, ...] = (), first: int = 1) -> Controls:
+    """The controls of one launch of two ranks: the second is slower by 1, each step in `odd` by 90 more."""
+    slow = [ns + 90 * (place in odd) for place, ns in enumerate(steps)]
+    blocks = {0: [slow[:2], slow[2:]], 1: [[ns + 1 for ns in slow], []]}
+    return Controls(unprofiled=control(blocks, [[*range(first, first + 2)], [*range(first + 2, first + len(steps))]]))
+
+
+LAUNCHES = st.lists(st.lists(st.integers(90, 130), min_size=1, max_size=9), min_size=1, max_size=4)
+
+
+@given(LAUNCHES)
+def test_a_launch_is_a_block_of_all_its_steps(launches):
+    """By brute force: what is odd is odd in its launch; the median is of all launches' typical steps."""
+    found = controls_of_launches([launch(*steps) for steps in launches]).unprofiled
+    assert found and found.by_launch
+    alone = [[ns + 1 for ns in steps] for steps in launches]
+    typical = [[ns for block in typical_samples(of(steps)) for ns in block] for steps in alone]
+    assert found.blocks_ns == [median(steps) for steps in typical]
+    assert found.median_ns == round(median(ns for steps in typical for ns in steps))
+    assert found.odd_steps == sum(map(len, alone)) - sum(map(len, typical))
+
+
+def test_a_slow_launch_is_not_odd_and_widens_the_interval():
+    controls = controls_of_launches([launch(*[100, 101] * 8), launch(*[120, 121] * 8), launch(*[101, 100] * 8)])
+    assert controls.unprofiled and controls.unprofiled.odd_steps == 0
+    assert controls.interval_ns("unprofiled") == (101.5, 121.5)
+
+
+def test_numbers_of_launches_are_no_one_sequence():
+    """Every fifth step is odd, in either launch after a beginning of its own."""
+    launches = [launch(*[100] * 12, odd=(1, 6, 11)), launch(*[100] * 12, odd=(3, 8), first=7)]
+    joined = controls_of_launches(launches)
+    assert joined.odd_distance() == 5
+    assert joined.unprofiled and joined.unprofiled.odd_longer_ns == 90
+    one = msgspec.structs.replace(joined.unprofiled, by_launch=False)
+    assert Controls(unprofiled=one).odd_distance() is None
+
+
+def test_a_launch_that_lacks_a_control_has_an_empty_block():
+    both = controls_of_launches([Controls(unprofiled=of([100]), light=of([110])), Controls(unprofiled=of([90]))])
+    assert both.distortion("light") == 1.1
+    assert both.light and both.light.steps_ns == {"0": [[110], []]}
+    assert both.nosync is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from analyzers.errors import UnusableRun
 from analyzers.notices import Code
 from analyzers.run.controls import Controls, control
 from analyzers.run.layout import find
-from analyzers.run.manifest import DeviceState, Manifest, Memory, join_manifests, read_manifest
+from analyzers.run.manifest import DeviceState, Epoch, Manifest, Memory, join_launches, join_manifests, read_manifest
 from analyzers.run.parallelism import (
     Parallelism,
     RecordedMesh,
@@ -49,6 +49,42 @@ def test_hosts_are_one_run_in_the_order_of_their_ranks():
         str(rank): [1000 + rank] for rank in range(4)
     }
     assert found.notes == ["ended", "b's"]
+
+
+def test_launches_of_one_program_are_one_run():
+    """Timed steps of all, the greatest memory, a round of device states each; the rest is the launch's that is kept."""
+    first = Manifest(
+        id="a",
+        versions={"torch": "2"},
+        profiler={"rounds": 1, "kept_rounds": {"full": 1}},
+        controls=Controls(unprofiled=control({0: [[4, 5]]}, [[7, 8]])),
+        memory=Memory("torch", {"0": 9}),
+        device_states={"0": [DeviceState(0, "card", 1)]},
+        epochs=[Epoch(0, 1, 1, None, None, 0.1)],
+        notes=["all say so", "a light window failed"],
+    )
+    second = msgspec.structs.replace(
+        first,
+        id="b",
+        versions={"torch": "3"},
+        controls=Controls(unprofiled=control({0: [[6]]}, [[7]])),
+        memory=Memory("torch", {"0": 8}),
+        epochs=[],
+        notes=["all say so"],
+    )
+    joined = join_launches([first, second], 1)
+    assert joined.id == "b"
+    assert joined.controls == Controls(unprofiled=control({0: [[4, 5], [6]]}, [[7, 8], [7]], by_launch=True))
+    assert joined.memory == first.memory
+    assert joined.epochs == first.epochs
+    assert joined.device_states == {"0": [DeviceState(0, "card", 1), DeviceState(0, "card", 2)]}
+    assert joined.profiler == second.profiler | {"launches": 2, "kept_launch": 2}
+    assert joined.notes == [
+        "controls are of 2 launches, a block each; the traces are of launch 2",
+        "launches differ in their versions: intervals of the controls have that in them",
+        "all say so",
+        "launch 1: a light window failed",
+    ]
 
 
 def test_secrets_that_somebody_wrote_into_run_json_are_read_by_nobody(tmp_path):

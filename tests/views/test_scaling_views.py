@@ -8,20 +8,21 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analyzers.comparison.scaling_document import CellRow, scaling_from_json
+from analyzers.comparison.scaling_document import CellRow, Ratio, scaling_from_json, weak_frame
 from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
 from tracer.cli import main
 from tracer.views.html.scaling_page import scaling_html
 from tracer.views.html.templates import POLICY
-from tracer.views.palette import DARK
+from tracer.views.palette import DARK, LIGHT
+from tracer.views.plots.axes import Panel, PlotLine, PlotPoint, grid
 from tracer.views.plots.scaling import PICTURES, plots
 from tracer.views.sections.results.scaling import as_markdown, scaling_tables, scaling_text
 
 STUDY = studied(
     [
-        cell("single", 1, 32, timed(10.0, scatter=0.2)),
+        cell("single", 1, 32, timed(10.0, scatter=0.3)),
         cell("single", 1, 64, 16.0),
         cell("ddp", 2, 32, 12.0, exposed_ms=1.0),
         cell("ddp", 4, 32, 9.0, exposed_ms=2.0),
@@ -42,10 +43,89 @@ def line(shown: str, title: str, *first: str) -> list[str]:
 
 def test_weak_and_strong_have_tables_of_their_own():
     shown = scaling_text(STUDY, 120)
-    assert line(shown, "Weak scaling", "ddp", "2", "32")[3:7] == ["10.000", "12.000", "x1.67", "?"]
-    assert line(shown, "Strong scaling", "ddp", "2", "64")[3:8] == ["32", "16.000", "12.000", "x1.33", "66.7"]
+    assert line(shown, "Weak scaling", "ddp", "2", "64")[3:10] == [
+        "16.000", "17.000", "x1.88", "x1.88", "to", "x1.88", "94.1",
+    ]  # fmt: skip
+    assert line(shown, "Strong scaling", "ddp", "2", "64")[3:6] == ["32", "16.000", "12.000"]
     assert "- ddp4-batch32, ddp2-batch64: no 1-GPU cell of batch 128" in shown
     assert "- dp2-batch64: CUDA out of memory" in shown
+
+
+def test_a_speedup_that_cannot_be_told_is_no_figure():
+    """Its interval reaches further than a tenth of it; the CSV keeps the numbers."""
+    shown = scaling_text(STUDY, 120)
+    row = " ".join(line(shown, "Weak scaling", "ddp", "2", "32"))
+    assert row == "ddp 2 32 10.000 12.000 cannot be told: x1.42 to x1.92 70.8 % to 95.8 %"
+    assert "cannot be told: its 95 % interval reaches further than a tenth of it" in shown
+    assert "cannot be told: x1.42 to x1.92" in as_markdown(STUDY)
+    assert "cannot be told: x1.42 to x1.92" in scaling_html(STUDY, {}, {})
+    assert weak_frame(STUDY)["scaled_speedup"][2] == pytest.approx(2 * 10 / 12)
+    edge = [
+        Ratio(1.0, 0.91, 1.09, True),
+        Ratio(1.0, 0.89, 1.0, True),
+        Ratio(1.0, 1.0, 1.11, True),
+        Ratio(1.0, None, None, True),
+    ]
+    assert [ratio.is_told for ratio in edge] == [True, False, False, False]
+
+
+def test_a_sentence_says_what_cannot_be_told():
+    cells = [cell("single", 1, 32, timed(10.0, scatter=0.4)), cell("ddp", 2, 32, 11.0)]
+    study = studied(cells)
+    assert study.verdict == (
+        "How much faster 2 GPUs train than one cannot be told: 1.45 to 2.18 times as fast (ddp, 32 samples per GPU)."
+    )
+    assert study.limits == ["ddp on 2 GPUs at batch 32: whether anything limits it cannot be told."]
+    both = studied([*cells, cell("single", 1, 64, timed(10.0, scatter=0.9)), cell("ddp", 2, 64, 9.0)])
+    assert both.verdict.startswith(study.verdict), "the narrower one"
+    told = studied(
+        [cell("single", 1, 32, timed(10.0, scatter=0.4)), cell("single", 1, 64, 20.0), cell("ddp", 2, 32, 12.0)]
+    )
+    assert told.verdict.endswith(" With the global batch of 64 fixed it is 1.67 times as fast.")
+
+
+def test_few_rounds_tell_no_speedup():
+    """Two launches may agree by chance."""
+    cells = [cell("single", 1, 8, 10.0, blocks_ns=[1e7] * 3), cell("ddp", 2, 8, 20.0, blocks_ns=[2e7] * 2)]
+    study = studied(cells)
+    assert study.verdict == (
+        "How much faster 2 GPUs train than one cannot be told of so few rounds: about 1.00 times as fast (ddp, 8 "
+        "samples per GPU)."
+    )
+    assert study.limits == ["ddp on 2 GPUs at batch 8: whether anything limits it cannot be told."]
+    shown = scaling_text(study, 120)
+    assert " ".join(line(shown, "Weak scaling", "ddp")) == "ddp 2 8 10.000 20.000 cannot be told: few rounds -"
+    assert "few rounds: what launches differ by is known from three rounds" in shown
+
+
+def test_ranks_on_a_cpu_are_called_ranks():
+    """In every word and picture; what limits them is not links."""
+    study = studied(
+        [
+            cell("single", 1, 32, 10.0, on_cpu=True),
+            cell("ddp", 2, 32, 19.0, exposed_ms=8.0, on_cpu=True),
+            cell("ddp", 2, 64, 40.0, on_cpu=True),
+        ]
+    )
+    assert study.verdict.startswith("2 ranks train 1.05 times as fast as one (ddp, 32 samples per rank)")
+    assert study.limits == [
+        "ddp on 2 ranks at batch 32: exposed transfer grew most, by about 6.00 ms per profiled step of 19.00 ms. "
+        "The cores that ranks share limit it, not links: more cores, or fewer ranks."
+    ]
+    for shown in (scaling_text(study), as_markdown(study), scaling_html(study, {}, {})):
+        assert "no 1-rank cell of batch 64" in shown
+        assert "GPU" not in shown
+
+
+def test_no_interval_makes_an_axis():
+    """One over decades is cut beside its point, and an arrow says so."""
+    panel = Panel(
+        "", "x", "y", [PlotLine("", 0.0, [PlotPoint(1, 1.0, 0.01, 100.0, True), PlotPoint(2, 1.2, 1.1, 1.3)])]
+    )
+    (axis,) = grid([[panel]], LIGHT).axes
+    low, high = axis.get_ylim()
+    assert 0.5 < low < high < 2
+    assert [line.get_marker() for line in axis.lines if line.get_marker() in ("v", "^")] == ["v", "^"]
 
 
 def test_the_sentence_comes_first_and_says_what_limits_scaling():
@@ -84,7 +164,8 @@ def test_subtraction_is_shown_as_it_is():
 
 def test_uncertain_and_profiled_times_are_marked():
     shown = scaling_text(STUDY, 120)
-    assert line(shown, "Time of", "single", "1", "32")[4:6] == ["10.000", "?"]
+    assert line(shown, "Time of", "single", "1", "32")[4:9] == ["10.000", "?", "8.500", "to", "11.500"]
+    assert line(shown, "Time of", "single", "1", "64")[4:7] == ["16.000", "±0.0", "%"]
     assert line(shown, "Time of", "dp", "2", "32")[4:6] == ["40.000", "p"]
     assert "? uncertain" in shown
     assert "p timed under the profiler" in shown
@@ -167,7 +248,7 @@ def sweep(tmp_path) -> Path:
 def test_the_study_is_printed_and_written(sweep, capsys):
     assert main(["sweep", "--report", str(sweep)]) == 0
     out, err = capsys.readouterr()
-    assert line(out, "Weak scaling", "ddp", "2", "8")[5:7] == ["x1.60", "80.0"]
+    assert line(out, "Weak scaling", "ddp", "2", "8")[5:7] == ["x1.60", "x1.60"]
     assert err == ""
     files = {file.name for file in (sweep / "report").iterdir()}
     assert files >= {"scaling.html", "scaling.md", "scaling.json", "cells.csv", "weak.csv", "strong.csv", "weak.png"}

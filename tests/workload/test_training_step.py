@@ -13,6 +13,7 @@ from tracer.recording.strategies import is_compiled
 from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.workload import models_and_data as workloads
 from tracer.workload import training_step as step
+from tracer.workload.train import _memory_ended
 
 DDP = replace(CONFIG, strategy="ddp")
 
@@ -178,3 +179,24 @@ def test_blocks_begin_as_identities_where_asked_for(model, blocks):
 def test_equal_seeds_begin_equal():
     first, second = step.begin(CONFIG, CPU), step.begin(CONFIG, CPU)
     assert all(torch.equal(left, right) for left, right in zip(weights(first), weights(second), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB."), "CUDA out of memory"),
+        (MemoryError(), "no memory on the host"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), None),
+        (ValueError("DefaultCPUAllocator"), None),
+    ],
+)
+def test_what_says_that_memory_ended(error, said):
+    assert _memory_ended(error) == said
+
+
+def test_a_cpu_says_so_too():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**46)
+    assert _memory_ended(caught.value) == (
+        f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {2**48} bytes"
+    )

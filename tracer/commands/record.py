@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--batch", type=positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
     add_workload_arguments(parser)
     how = parser.add_argument_group("steps")
-    add_step_arguments(how)
+    add_step_arguments(how, "rounds of timed blocks (default: 8; on a CPU, and for a script, 3)")
     how.add_argument("--every", type=positive, metavar="N", help="record a script again every N steps")
     how.add_argument(
         "--keep", type=positive, metavar="K", help="with --every: keep the newest K recordings (default: 5)"

@@ -13,6 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from analyzers.texts import utf8
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
@@ -33,7 +35,7 @@ from tracer.commands.options import (
     sweep_folder,
     terminal,
 )
-from tracer.config import CIFAR10_SAMPLES, STRATEGY_TRAITS, DeviceType, RecordConfig, Setup, Strategy
+from tracer.config import CIFAR10_SAMPLES, LONG_BLOCK, STRATEGY_TRAITS, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
 from tracer.views import DARK, LIGHT, csv_text
 
@@ -43,6 +45,9 @@ if TYPE_CHECKING:
 
 PARALLEL = tuple(name for name, traits in STRATEGY_TRAITS.items() if not traits.not_on_several)
 BATCHES = (32, 128, 512)
+# Rounds over the grid, of which each has so much of every cell without the profiler, and 100 steps at least:
+# docs/dev/decisions/launching.md.
+ROUNDS, UNPROFILED_S = 4, 3.0
 # Below a sweep's folder, unless --output says otherwise.
 REPORT = "report"
 TABLES = ("cells.csv", "weak.csv", "strong.csv", "epochs.csv")
@@ -94,7 +99,11 @@ def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that all cells have in common, except the sort of device."""
     add_workload_arguments(parser)
-    add_step_arguments(parser.add_argument_group("steps"))
+    add_step_arguments(
+        parser.add_argument_group("steps"),
+        f"rounds over the grid, with a launch for each row of batches (default: {ROUNDS}); 1: each cell once, as "
+        "`tracer record` does",
+    )
 
 
 def _unset(*adding: Callable[[argparse.ArgumentParser], None]) -> dict[str, Any]:
@@ -147,7 +156,11 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     first = next(iter(configs.values()))
     cells = [Cell(name, config.strategy, config.devices, config.batch, "pending") for name, config in configs.items()]
     wanted = Sweep(
-        name=folder.resolve().name, command=first.command, settings=settings_of(options), cells=cells
+        name=folder.resolve().name,
+        command=first.command,
+        settings=settings_of(options),
+        rounds=options.rounds or ROUNDS,
+        cells=cells,
     ).without_secrets()
     quiet_launcher()
     with alone_in(folder):
@@ -155,6 +168,11 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
         grid = Grid(folder.absolute(), merged(written, wanted, folder), configs)
         grid.write()
         say(f"sweeping {first.model} over {len(configs)} cells into {folder}: {grid.in_words()}")
+        if grid.sweep.rounds > 1:
+            say(
+                f"{grid.sweep.rounds} rounds over the grid; a recording has {UNPROFILED_S:g} s or {LONG_BLOCK} steps "
+                "without the profiler, whichever is later: how long steps take is known after the first"
+            )
         with progress("step") as heard:
             record_grid(grid, heard, say)
     return [name for name in configs if grid.state(name) == "failed"]
@@ -171,8 +189,6 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
     """Return what each cell records, by its name. Raises UsageError, TracerError if one of them cannot be."""
-    import msgspec
-
     from analyzers.run import SINGLE
 
     device, counts = _devices(options)
@@ -184,7 +200,17 @@ def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
         for count, batch, way in sorted(places)
     ]
     named = {f"{setup.strategy}{setup.devices}-batch{setup.batch}": setup for setup in setups}
-    return {name: msgspec.structs.replace(configuration(options, setup), place=name) for name, setup in named.items()}
+    return {name: msgspec.structs.replace(_of_round(options, setup), place=name) for name, setup in named.items()}
+
+
+def _of_round(options: argparse.Namespace, setup: Setup) -> RecordConfig:
+    """Return what a launch records of a cell: all that `tracer record` does, or one of several rounds over the grid."""
+    if options.rounds == 1:
+        return configuration(argparse.Namespace(**vars(options) | {"rounds": None}), setup)
+    config = configuration(options, setup)
+    return msgspec.structs.replace(
+        config, plan=msgspec.structs.replace(config.plan, rounds=1, unprofiled_s=UNPROFILED_S)
+    )
 
 
 def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:

@@ -1,7 +1,8 @@
 """Launch of ranks, scripts and grids, and what they leave.
 
 `elastic` launches through torch's own launcher with the environment that recording wants, `script` records somebody's
-script, `grid` a sweep. A `guard_process` ends what a killed launcher leaves. Importing this room imports torch.
+script, `grid` a sweep, whose `rounds` are joined and whose `cost` is said. A `guard_process` ends what a killed
+launcher leaves, `oom_kills` tells what the kernel killed. Importing this room imports torch.
 
 Decisions: docs/dev/decisions/launching.md
 """

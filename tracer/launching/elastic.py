@@ -28,6 +28,7 @@ from analyzers.paths import open_file
 from tracer.config import HOOK, DeviceType, Hook, sent
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
 from tracer.launching.guard_process import RELEASED, started_by
+from tracer.launching.oom_kills import oom_kills
 from tracer.own_python import environment, safe_environment
 from tracer.recording import HOOK_FOLDER, LAUNCHER, NCCL_LOG, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
 
@@ -79,11 +80,12 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
     """
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL)
     wanted = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
+    kills = oom_kills()
     with environment(wanted), following(folder, progress, on_look), _handling(ASKS_TO_END + ANNOUNCES, _stop):
         try:
             _run_ranks(job, logs)
         except ChildFailedError as error:
-            raise _failure(error, folder) from error
+            raise _failure(error, folder, kills != oom_kills()) from error
         except SignalException as error:
             stopped = f"stopped by {error.sigval.name}"
             raise Stopped(f"{stopped}; nothing was kept", 128 + error.sigval, stopped) from error
@@ -255,21 +257,26 @@ def _whole_lines(file: Path, position: int) -> bytes:
     return text[: text.rfind(b"\n") + 1]
 
 
-def _failure(error: ChildFailedError, folder: Path) -> RankFailed:
-    """The first rank that failed: what it said last, and its own exit code (torchrun's would be 1)."""
+def _failure(error: ChildFailedError, folder: Path, any_killed: bool) -> RankFailed:
+    """The first rank that failed: what it said last, and its own exit code (torchrun's would be 1).
+
+    `any_killed`: meanwhile the kernel has killed a process of ours for want of memory.
+    """
     rank, failure = error.get_first_failure()
     code = failure.exitcode
     for refusal in read_errors(folder, REFUSAL.format(rank="*")):
         # What ends next, and how, follows from it: a rank may abort when another has closed their connection.
         return RankFailed(refusal, TracerError.exit_code)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    out_of_memory = -code == signal.SIGKILL and any_killed
     if -code == signal.SIGKILL:
-        how += ", perhaps by the kernel, for want of memory"
+        how += f", {'' if out_of_memory else 'perhaps '}by the kernel, for want of memory"
     last_lines = [line for log in sorted((folder / LOGS).glob(f"**/{rank}/stderr.log")) for line in _last_lines(log)]
     message = f"rank {rank} failed ({how}); all ranks were stopped and nothing was kept"
     raised = [match[1] for line in last_lines if (match := RAISED.match(line))] or last_lines
     brief = ": ".join([f"rank {rank} failed ({how})", *raised[-1:]])
-    return RankFailed(message, _exit_code(code), brief, [f"  rank {rank}: {line}" for line in last_lines])
+    said = [f"  rank {rank}: {line}" for line in last_lines]
+    return RankFailed(message, _exit_code(code), brief, said, out_of_memory)
 
 
 def _last_lines(log: Path) -> list[str]:

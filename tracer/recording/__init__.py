@@ -15,7 +15,7 @@ from tracer.recording.device_states import open_gpus
 from tracer.recording.hook import HOOK_FOLDER
 from tracer.recording.link_rates import NCCL_LOG, LinkMember, link_of, nccl_logs, peer_link
 from tracer.recording.model_facts import find_model, gpus_of
-from tracer.recording.rank_part import RUN, Facts, RankPart, facts_of, write_part
+from tracer.recording.rank_part import RUN, Facts, RankPart, facts_of, typical_round, write_part
 from tracer.recording.rank_process import (
     LAUNCHER,
     OUT_OF_MEMORY,
@@ -37,3 +37,4 @@ from tracer.recording.recorder import Progress, Recorder, Subject, silent
 from tracer.recording.rendezvous import Meeting, NotAllCame
 from tracer.recording.strategies import inner
 from tracer.recording.torch_compat import compile_in_place, rank_and_size, trace_violations, wrap_ddp
+from tracer.recording.windows import FULL

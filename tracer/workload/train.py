@@ -137,13 +137,26 @@ def main(configs: list[RecordConfig], folder: Path) -> None:
             part = folder / config.place
             try:
                 train(config, part, device, _of_place(config, progress))
-            except torch.OutOfMemoryError as error:
-                why = f"rank {rank} is out of memory at batch {config.batch}: {str(error).partition('.')[0]}"
+            except (RuntimeError, MemoryError) as error:
+                if (said := _memory_ended(error)) is None:
+                    raise
+                why = f"rank {rank} is out of memory at batch {config.batch}: {said}"
                 part.mkdir(parents=True, exist_ok=True)
                 (part / OUT_OF_MEMORY).write_text(why, encoding="utf-8")
                 raise TracerError(f"{why}; lower --batch") from error
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _memory_ended(error: Exception) -> str | None:
+    """Return what an allocator says that has no memory left, None of any other error."""
+    if isinstance(error, MemoryError):
+        return str(error) or "no memory on the host"
+    if isinstance(error, torch.OutOfMemoryError):
+        return str(error).partition(".")[0]
+    # A CPU's is a RuntimeError (c10/core/impl/alloc_cpu.cpp): `[enforce fail at ...] . DefaultCPUAllocator: ...`.
+    _, allocator, words = str(error).partition("DefaultCPUAllocator: ")
+    return f"{allocator}{words}".partition(".")[0] if allocator else None
 
 
 def _of_place(config: RecordConfig, progress: Progress) -> Progress:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analyzers.redaction import redacted
+from analyzers.units import rough_time
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -98,7 +99,7 @@ def script_progress(line: Callable[[str], object], now_s: Callable[[], float] = 
         if done == total:
             text = f"step {done} of {total}: recorded; the script goes on"
         elif left_s is not None and now - last_s >= LINE_EVERY_S:
-            text = f"recording, step {done} of {total}, {in_words(left_s)} left"
+            text = f"recording, step {done} of {total}, about {rough_time(left_s)} left"
         else:
             return
         last_s = now
@@ -107,14 +108,6 @@ def script_progress(line: Callable[[str], object], now_s: Callable[[], float] = 
             line(text)
 
     return heard
-
-
-def in_words(seconds: float) -> str:
-    """Return a time as people say it: about 40 s, about 3 min."""
-    if seconds < 100:
-        return f"about {max(seconds, 1):.0f} s"
-    minutes = seconds / 60
-    return f"about {minutes:.0f} min" if minutes < 100 else f"about {minutes / 60:.0f} h"
 
 
 def begin_line() -> None:

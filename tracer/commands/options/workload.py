@@ -65,8 +65,8 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     _add_learning_arguments(parser)
 
 
-def add_step_arguments(how: argparse._ArgumentGroup) -> None:
-    """Add the options for the steps to time and profile, and for measuring the links after them."""
+def add_step_arguments(how: argparse._ArgumentGroup, rounds: str) -> None:
+    """Add the options for the steps to time and profile, `rounds` being what those are, and for measuring the links."""
     how.add_argument(
         "--wait", type=not_negative, metavar="N", help="steps before anything is timed (default: 10, on a CPU 3)"
     )
@@ -80,12 +80,7 @@ def add_step_arguments(how: argparse._ArgumentGroup) -> None:
         default="cupti",
         help="recorder of device times: CUPTI alone, or Kineto, which stretches steps more (default: cupti)",
     )
-    how.add_argument(
-        "--rounds",
-        type=positive,
-        metavar="N",
-        help="rounds of timed blocks (default: 8; on a CPU, and for a script, 3)",
-    )
+    how.add_argument("--rounds", type=positive, metavar="N", help=rounds)
     how.add_argument("--no-calibrate", action="store_true", help="do not measure the links when training has ended")
 
 

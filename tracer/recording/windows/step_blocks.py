@@ -13,10 +13,11 @@ behind a full one. It does so in a later call, so that no profile of Kineto's fo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from analyzers.run import LIGHT, NOSYNC, UNPROFILED
-from tracer.config import LightRecorder, Plan
+from tracer.config import LONG_BLOCK, LONGEST_BLOCK, LightRecorder, Plan
 
 # Beside `analyzers.run.LIGHT`: the windows that have all there is to know, and those of a training's first steps.
 FULL = "full"
@@ -27,7 +28,10 @@ ROUND = "round{number}"
 
 @dataclass(frozen=True)
 class StepBlock:
-    """Steps of one sort: the control they are samples of, the profile they run under, where its trace goes."""
+    """Steps of one sort: the control they are samples of, the profile they run under, where its trace goes.
+
+    One that `may_go_on` lasts as long as the plan says: with how many steps is known when its first have been timed.
+    """
 
     label: str
     control: str | None = None
@@ -35,10 +39,25 @@ class StepBlock:
     nosync: bool = False
     keep: str | None = None
     ends_round: bool = False
+    may_go_on: bool = False
+
+    def goes_on(self, plan: Plan) -> bool:
+        """Whether it goes on when its first steps have been timed."""
+        return self.may_go_on and plan.unprofiled_s > 0
+
+    def timed(self, plan: Plan) -> int:
+        """Return how many timed steps it has, before it goes on."""
+        return max(plan.active, LONG_BLOCK) if self.goes_on(plan) else plan.active
+
+    def more(self, plan: Plan, took_s: float) -> int:
+        """Return with how many steps it goes on to last as long as the plan says, where the first took so long."""
+        first = self.timed(plan)
+        wanted = math.ceil(plan.unprofiled_s / max(took_s, 1e-9) * first)
+        return max(min(wanted, LONGEST_BLOCK) - first, 0)
 
     def length(self, plan: Plan) -> int:
-        """Return how many steps it takes."""
-        return plan.warmup + plan.active
+        """Return how many steps it takes, before it goes on."""
+        return plan.warmup + self.timed(plan)
 
     def folder(self, number: int) -> str:
         """Return where the traces of a round of that number go, below the recording's folder."""
@@ -47,10 +66,10 @@ class StepBlock:
 
 def blocks_of_round(number: int, rounds: int, light: LightRecorder | None, nosync: bool) -> list[StepBlock]:
     """Return the blocks of a round, which has a number from 1; `light` is None on a CPU."""
-    prefix = f"round {number} of {rounds}: "
-    unprofiled = StepBlock(prefix + "unprofiled", UNPROFILED)
+    prefix = f"round {number} of {rounds}: " if rounds > 1 else ""
+    unprofiled = StepBlock(prefix + "unprofiled", UNPROFILED, may_go_on=True)
     unsynchronized = StepBlock(prefix + "without gradient synchronization", "nosync", nosync=True)
-    second = unsynchronized if nosync else unprofiled
+    second = unsynchronized if nosync else StepBlock(prefix + "unprofiled", UNPROFILED)
     device_times = StepBlock(prefix + "light profile", "light", "light", keep=LIGHT)
     full = StepBlock(prefix + "full profile", "full", _full_profile(light is not None), keep=FULL, ends_round=True)
     last = _without_synchronization(light) if nosync and number == rounds else []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import log2
 
-from analyzers.comparison import CellRow, Scaling, WeakRow
+from analyzers.comparison import CellRow, Ratio, Scaling
 from analyzers.units import ms, percent
 from tracer.views import SERIES, SPLIT_PARTS, count, in_legend
 from tracer.views.html.chart import FRAME, OUTLINES, Chart, ChartMark, GuideLine, Series, StepBar, Tick, axis, joined
@@ -16,8 +16,8 @@ from tracer.views.sections.results import grouped, picture_of, scaling_tables, s
 # Which of the study's definitions stand below which table.
 MEANINGS = {
     "time": ("step", "epoch"),
-    "weak": ("weak", "baseline"),
-    "strong": ("strong", "baseline"),
+    "weak": ("weak", "told", "baseline"),
+    "strong": ("strong", "told", "baseline"),
     "shares": ("measured",),
     "subtraction": ("subtraction", "measured"),
     "bandwidth": ("bandwidth",),
@@ -48,7 +48,7 @@ def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, 
             "tables": shown,
             "pictures": pictures,
             "meanings": meanings,
-            "efficiency": _efficiency(study.weak),
+            "efficiency": _efficiency(study),
             "bars": bars,
             "parts": in_legend(SPLIT_PARTS),
             "legend": [part for part in SPLIT_PARTS if part.field in drawn],
@@ -62,33 +62,40 @@ def _embedded(picture: bytes) -> str:
 
 def _bars(study: Scaling) -> list[StepBar]:
     fields = [part.field for part in SPLIT_PARTS]
-    return [_bar(cell) for cell, _, _ in grouped(study) if all(cell.shares.get(name) is not None for name in fields)]
+    return [
+        _bar(cell, study.device_noun)
+        for cell, _, _ in grouped(study)
+        if all(cell.shares.get(name) is not None for name in fields)
+    ]
 
 
-def _bar(cell: CellRow) -> StepBar:
+def _bar(cell: CellRow, noun: str) -> StepBar:
     """Show what a cell's profiled steps are made of, in shares of their time; and their median."""
     shares = [(part, cell.shares[part.field] or 0.0) for part in SPLIT_PARTS]
     parts = [(part.field, share, f"{part.label} {percent(share)}") for part, share in shares]
-    name = f"{cell.strategy}, {count(cell.gpus, 'GPU')}, batch {cell.batch:,}"
+    name = f"{cell.strategy}, {count(cell.gpus, noun)}, batch {cell.batch:,}"
     return StepBar(name, ms(cell.measured["span_ns"].median or 0.0), parts)
 
 
-def _efficiency(weak: Sequence[WeakRow]) -> Chart | None:
-    """Draw each strategy's and batch's efficiency over GPUs; None where nothing compares."""
-    rows = [(row, row.efficiency) for row in weak if row.gpus > 1 and row.efficiency is not None]
+def _efficiency(study: Scaling) -> Chart | None:
+    """Draw each strategy's and batch's efficiency over devices; None where nothing compares."""
+    noun = study.device_noun
+    rows = [(row, row.efficiency) for row in study.weak if row.gpus > 1 and row.efficiency is not None]
     if not rows:
         return None
     numbers = sorted({1, *(row.gpus for row, _ in rows)})
-    top = 1.05 * max(1.0, *(efficiency.value for _, efficiency in rows))
+    # What cannot be told makes no axis.
+    top = 1.05 * max([1.0, *(efficiency.value for _, efficiency in rows if efficiency.is_told)])
     across, up = axis(0, log2(numbers[-1]), FRAME.left, FRAME.right), axis(0, top, FRAME.bottom, FRAME.top)
     marks: dict[tuple[str, int], list[ChartMark]] = {}
     for row, efficiency in sorted(rows, key=lambda each: each[0].gpus):
-        words = f"{row.strategy}, {count(row.gpus, 'GPU')}, batch {row.batch:,}: {percent(efficiency.value)}"
-        points = marks.setdefault((row.strategy, row.batch), [ChartMark(across(0), up(1.0), "one GPU")])
-        points.append(ChartMark(across(log2(row.gpus)), up(efficiency.value), words, hollow=efficiency.uncertain))
+        words = f"{row.strategy}, {count(row.gpus, noun)}, batch {row.batch:,}: {_told(efficiency)}"
+        points = marks.setdefault((row.strategy, row.batch), [ChartMark(across(0), up(1.0), f"one {noun}")])
+        height = up(min(efficiency.value, top))
+        points.append(ChartMark(across(log2(row.gpus)), height, words, hollow=not efficiency.is_told))
     return Chart(
-        label="Weak efficiency over GPUs",
-        x="GPUs",
+        label=f"Weak efficiency over {noun}s",
+        x=f"{noun}s",
         y="",
         across=[Tick(across(log2(gpus)), f"{gpus}") for gpus in numbers],
         up=[Tick(up(number / 100), f"{number} %") for number in PERCENTS],
@@ -104,3 +111,7 @@ def _efficiency(weak: Sequence[WeakRow]) -> Chart | None:
         ],
         lines=[GuideLine(joined([(FRAME.left, up(1.0)), (FRAME.right, up(1.0))]), "dashed", "ideal")],
     )
+
+
+def _told(efficiency: Ratio) -> str:
+    return percent(efficiency.value) if efficiency.is_told else "cannot be told"

@@ -1,6 +1,7 @@
 """Matplotlib helpers: line panels, styles, saving figures.
 
-A hollow point is an uncertain one, the bar through it its 95 % interval; dashed lines are ideal.
+A hollow point is an uncertain one, the bar through a point its 95 % interval, with an arrow where that goes on; dashed
+lines are ideal.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from analyzers.statistics import Limits
 from tracer.views import Theme, plain
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ MARKERS = "osD^vP*X"
 FORMS = {"png": (), "svg": ("Date",), "pdf": ("CreationDate",)}
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 DASHED = (0, (4, 3))
+# An interval is drawn up to this factor of its point, so that one that says nothing does not make the axis.
+REACH = 1.5
+# An axis whose ends lie no further apart than by this factor has even ticks.
+NARROW = 3.0
 
 Color: TypeAlias = "str | tuple[float, float, float, float]"
 
@@ -160,6 +166,7 @@ def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_
         swept = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
         for panel, axis in zip(panels, row, strict=True):
             _draw(axis, panel, markers, theme)
+        for panel, axis in zip(panels, row, strict=True):
             _scale(axis, panel, swept)
             axis.set_ylabel(panel.y if panel is panels[0] else "")
         _legend(panels, row, markers, theme)
@@ -189,10 +196,19 @@ def _draw_line(axis: Axes, line: PlotLine, marker: str, theme: Theme) -> None:
         _draw_ideal(axis, line.ideal, color)
     axis.plot([point.x for point in points], [point.y for point in points], color=color, linewidth=1.6)
     for point in points:
-        if point.uncertain and point.low is not None and point.high is not None:
-            axis.plot([point.x] * 2, [point.low, point.high], color=color, linewidth=1.0, alpha=0.7)
+        if point.low is not None and point.high is not None:
+            _draw_interval(axis, point.x, (point.low, point.high), (point.y / REACH, point.y * REACH), color)
         face = theme.ground if point.uncertain else color
         axis.plot(point.x, point.y, marker=marker, markersize=6, color=color, markerfacecolor=face)
+
+
+def _draw_interval(axis: Axes, x: float, interval: Limits, within: Limits, color: Color) -> None:
+    """Draw what a point lies between; where that goes on beyond what is drawn, an arrow says so."""
+    low, high = max(interval[0], within[0]), min(interval[1], within[1])
+    axis.plot([x] * 2, [low, high], color=color, linewidth=1.0, alpha=0.7)
+    for end, is_cut, arrow in ((low, low > interval[0], "v"), (high, high < interval[1], "^")):
+        if is_cut:
+            axis.plot(x, end, marker=arrow, markersize=4, color=color)
 
 
 def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, str], theme: Theme) -> None:
@@ -222,7 +238,7 @@ def ramp(theme: Theme, position: float) -> tuple[float, float, float, float]:
 
 def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
     """Space doublings equally, with a tick at each value that was swept."""
-    from matplotlib.ticker import FixedLocator, LogLocator
+    from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator
 
     if not swept:
         axis.set_xticks([])
@@ -231,8 +247,14 @@ def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2 if panel.doublings else 10)
     write_ticks(axis.xaxis, FixedLocator(swept), _number)
-    write_ticks(axis.yaxis, LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5)), _number)
     axis.margins(x=0.08, y=0.12)
+    low, high = axis.get_ylim()
+    if high < NARROW * low:
+        # Perhaps no doubling lies on it.
+        ticks: Locator = FixedLocator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)).tick_values(low, high))
+    else:
+        ticks = LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5))
+    write_ticks(axis.yaxis, ticks, _number)
 
 
 def write_ticks(dimension: Axis, locator: Locator, written: Callable[[float], str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.run import SINGLE
 from analyzers.statistics import Spread
-from analyzers.units import NS_PER_MS, NS_PER_S, ms
+from analyzers.units import NS_PER_MS, NS_PER_S, count, ms
 from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, StepPart, Theme
 from tracer.views.plots.axes import WIDTH_IN, Panel, PlotLine, PlotPoint, blank, grid, places, png, style
 from tracer.views.plots.layout import hatch
@@ -51,7 +51,9 @@ def speedups(study: Scaling, theme: Theme) -> Figure | None:
 
     def weak(study: Scaling, strategy: str) -> Panel:
         panel = _weak_over_gpus(study, strategy)
-        return replace(panel, title=f"{strategy[:SHORT]}: weak scaling", y="speedup, batch per GPU fixed")
+        return replace(
+            panel, title=f"{strategy[:SHORT]}: weak scaling", y=f"speedup, batch per {study.device_noun} fixed"
+        )
 
     def strong(study: Scaling, strategy: str) -> Panel:
         panel = _strong_over_gpus(study, strategy)
@@ -83,11 +85,13 @@ def _step_over_batch(study: Scaling, strategy: str) -> Panel:
     cells, colors = _timed(study, strategy), places(cell.gpus for cell in study.cells)
     lines = [
         PlotLine(
-            _gpus(gpus) + " (ideal)" * (gpus == 1), colors[gpus], [_step(cell) for cell in cells if cell.gpus == gpus]
+            count(gpus, study.device_noun) + " (ideal)" * (gpus == 1),
+            colors[gpus],
+            [_step(cell) for cell in cells if cell.gpus == gpus],
         )
         for gpus in colors
     ]
-    return Panel(f"{strategy}: time of a step", "batch per GPU", "step, ms", _drawn(lines))
+    return Panel(f"{strategy}: time of a step", f"batch per {study.device_noun}", "step, ms", _drawn(lines))
 
 
 def _step(cell: CellRow) -> PlotPoint:
@@ -102,7 +106,7 @@ def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
     colors = places(row.batch for row in study.weak)
     lines = [
         PlotLine(
-            f"batch {batch:,} a GPU",
+            f"batch {batch:,} a {study.device_noun}",
             color,
             [
                 PlotPoint(row.gpus, (row.epoch_ns or 0) / NS_PER_S, uncertain=timed[row.cell].step.uncertain)
@@ -113,24 +117,23 @@ def _epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
         )
         for batch, color in colors.items()
     ]
-    return Panel(f"{strategy}: time of an epoch (derived)", "GPUs", "epoch, s", _drawn(lines))
+    return Panel(f"{strategy}: time of an epoch (derived)", f"{study.device_noun}s", "epoch, s", _drawn(lines))
 
 
 def _weak_over_gpus(study: Scaling, strategy: str) -> Panel:
     rows = [_Speedup(row.batch, row.gpus, row.gpus, row.scaled_speedup) for row in _own(study.weak, strategy)]
     batches = {row.batch for row in study.weak if row.gpus > 1 and row.scaled_speedup}
-    lines = _compared(_speedups(rows, places(batches), "batch {:,} a GPU"))
-    title = f"{strategy}: weak scaling, batch per GPU fixed"
-    return Panel(title, "GPUs", "scaled speedup", lines, _ideal(lines), doublings=True)
+    lines = _compared(_speedups(rows, places(batches), f"batch {{:,}} a {study.device_noun}"))
+    title = f"{strategy}: weak scaling, batch per {study.device_noun} fixed"
+    return Panel(title, f"{study.device_noun}s", "scaled speedup", lines, _ideal(lines), doublings=True)
 
 
 def _weak_over_batch(study: Scaling, strategy: str) -> Panel:
     parallel = [row for row in _own(study.weak, strategy) if row.gpus > 1]
     rows = [_Speedup(row.gpus, row.batch, row.gpus, row.scaled_speedup) for row in parallel]
-    lines = _speedups(rows, places(row.gpus for row in study.weak), "{} GPUs", flat=True)
-    return Panel(
-        f"{strategy}: the same over the batch per GPU", "batch per GPU", "scaled speedup", lines, doublings=True
-    )
+    lines = _speedups(rows, places(row.gpus for row in study.weak), f"{{}} {study.device_noun}s", flat=True)
+    batch = f"batch per {study.device_noun}"
+    return Panel(f"{strategy}: the same over the {batch}", batch, "scaled speedup", lines, doublings=True)
 
 
 def _strong_over_gpus(study: Scaling, strategy: str) -> Panel:
@@ -138,18 +141,20 @@ def _strong_over_gpus(study: Scaling, strategy: str) -> Panel:
     batches = {row.global_batch for row in study.strong if row.gpus > 1 and row.speedup}
     lines = _compared(_speedups(rows, places(batches), "global batch {:,}"))
     title = f"{strategy}: strong scaling, global batch fixed"
-    return Panel(title, "GPUs", "speedup", lines, _ideal(lines), doublings=True, empty=NO_COUNTERPART)
+    x, empty = f"{study.device_noun}s", NO_COUNTERPART.format(noun=study.device_noun)
+    return Panel(title, x, "speedup", lines, _ideal(lines), doublings=True, empty=empty)
 
 
 def _strong_over_batch(study: Scaling, strategy: str) -> Panel:
     parallel = [row for row in _own(study.strong, strategy) if row.gpus > 1]
     rows = [_Speedup(row.gpus, row.global_batch, row.gpus, row.speedup) for row in parallel]
-    lines = _speedups(rows, places(row.gpus for row in study.strong), "{} GPUs", flat=True)
+    lines = _speedups(rows, places(row.gpus for row in study.strong), f"{{}} {study.device_noun}s", flat=True)
     title = f"{strategy}: the same over the global batch"
-    return Panel(title, "global batch", "speedup", lines, doublings=True, empty=NO_COUNTERPART)
+    empty = NO_COUNTERPART.format(noun=study.device_noun)
+    return Panel(title, "global batch", "speedup", lines, doublings=True, empty=empty)
 
 
-NO_COUNTERPART = "no 1-GPU cell has the global batch of any other"
+NO_COUNTERPART = "no 1-{noun} cell has the global batch of any other"
 GRIDS = {
     "time.png": (_step_over_batch, _epoch_over_gpus),
     "weak.png": (_weak_over_gpus, _weak_over_batch),
@@ -191,7 +196,7 @@ def _speedups(rows: Sequence[_Speedup], colors: Mapping[int, float], label: str,
     lines = []
     for name, color in colors.items():
         line_rows = [(row, row.ratio) for row in rows if row.line == name and row.ratio is not None]
-        points = [PlotPoint(row.x, ratio.value, ratio.low, ratio.high, ratio.uncertain) for row, ratio in line_rows]
+        points = [PlotPoint(row.x, ratio.value, ratio.low, ratio.high, not ratio.is_told) for row, ratio in line_rows]
         lines.append(
             PlotLine(label.format(name), color, points, [(row.x, row.gpus) for row, _ in line_rows] if flat else [])
         )
@@ -212,17 +217,13 @@ def _ideal(lines: Sequence[PlotLine]) -> list[tuple[float, float]]:
     return [(gpus, gpus) for gpus in sorted({point.x for line in lines for point in line.points})]
 
 
-def _gpus(number: int) -> str:
-    return f"{number} GPU" + "s" * (number > 1)
-
-
 def _shares(study: Scaling, theme: Theme) -> Figure | None:
     """Draw what steps are made of, as measured: a bar per cell, whose parts add up to its windows' time."""
     fields = [part.field for part in SPLIT_PARTS]
     cells = [cell for cell, _, _ in grouped(study) if all(cell.shares.get(name) is not None for name in fields)]
     if not cells:
         return None
-    figure, axis = _listed(cells)
+    figure, axis = _listed(study, cells)
     starts = [0.0] * len(cells)
     for part in SPLIT_PARTS:
         shares = [100 * (cell.shares[part.field] or 0.0) for cell in cells]
@@ -237,11 +238,12 @@ def _shares(study: Scaling, theme: Theme) -> Figure | None:
     return figure
 
 
-def _listed(cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
+def _listed(study: Scaling, cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
     """Return a figure with a line for each cell, the first on top."""
     figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
     axis = figure.subplots()
-    axis.set_yticks(range(len(cells)), [f"{cell.strategy}, {_gpus(cell.gpus)}, batch {cell.batch:,}" for cell in cells])
+    names = [f"{cell.strategy}, {count(cell.gpus, study.device_noun)}, batch {cell.batch:,}" for cell in cells]
+    axis.set_yticks(range(len(cells)), names)
     axis.set_ylim(len(cells) - 0.5, -0.5)
     axis.grid(False, axis="y")
     return figure, axis
@@ -264,14 +266,16 @@ def _subtraction(study: Scaling, theme: Theme) -> Figure | None:
     rows = [(cell, weak, strong) for cell, weak, strong in grouped(study) if weak.subtraction or strong.subtraction]
     if not rows:
         return None
-    figure, axis = _listed([cell for cell, _, _ in rows])
+    figure, axis = _listed(study, [cell for cell, _, _ in rows])
     measured = [_measured(cell) for cell, _, _ in rows]
     by_weak = [_estimated(weak.subtraction) for _, weak, _ in rows]
     by_strong = [_estimated(strong.subtraction) for _, _, strong in rows]
-    _draw_points(axis, measured, PointStyle("o", COMM.color, COMM.color, -0.22), "exposed communication, measured")
-    _draw_points(axis, by_weak, PointStyle("D", theme.ink, theme.ground, 0.0), "T_N - T_1, batch per GPU fixed")
-    _draw_points(axis, by_strong, PointStyle("s", theme.ink, theme.ground, 0.22), "T_N - T_1 / N, global batch fixed")
     _scale(axis, [point for point in (*measured, *by_weak, *by_strong) if point is not None])
+    _draw_points(axis, measured, PointStyle("o", COMM.color, COMM.color, -0.22), "exposed communication, measured")
+    _draw_points(
+        axis, by_weak, PointStyle("D", theme.ink, theme.ground, 0.0), f"T_N - T_1, batch per {study.device_noun} fixed"
+    )
+    _draw_points(axis, by_strong, PointStyle("s", theme.ink, theme.ground, 0.22), "T_N - T_1 / N, global batch fixed")
     figure.legend(loc="outside upper center", ncols=3)
     return figure
 
@@ -300,21 +304,21 @@ def _draw_points(axis: Axes, points: Sequence[PlotPoint | None], mark: PointStyl
             continue
         y = line + mark.below
         if point.low is not None and point.high is not None:
-            axis.plot([point.low, point.high], [y, y], color=mark.ink, linewidth=1.0)
+            left, right = axis.get_xlim()
+            low, high = max(point.low, left), min(point.high, right)
+            axis.plot([low, high], [y, y], color=mark.ink, linewidth=1.0)
+            for end, is_cut, arrow in ((low, low > point.low, "<"), (high, high < point.high, ">")):
+                if is_cut:
+                    axis.plot(end, y, arrow, color=mark.ink, markersize=4, clip_on=False)
         axis.plot(point.x, y, mark.shape, color=mark.ink, markerfacecolor=mark.face, markersize=5.5)
     if any(points):
         axis.plot([], [], mark.shape, color=mark.ink, markerfacecolor=mark.face, label=label)
 
 
 def _scale(axis: Axes, points: Sequence[PlotPoint]) -> None:
-    """Make the axis logarithmic; linear around 0 if anything is negative, as subtraction can be."""
-    values = [value for point in points for value in (point.x, point.low, point.high) if value is not None]
-    if min(values) > 0:
-        axis.set_xscale("log")
-        axis.set_xlabel("ms per step")
-    else:
-        smallest = min((abs(point.x) for point in points if point.x), default=1.0)
-        axis.set_xscale("symlog", linthresh=smallest)
-        axis.axvline(0, color=axis.spines["bottom"].get_edgecolor(), linewidth=1.0)
-        axis.set_xlabel(f"ms per step (logarithmic; linear from -{smallest:.2g} to {smallest:.2g})")
-    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    """Let the axis hold all points, and 0: an interval that goes on beyond it is cut."""
+    values = [0.0, *(point.x for point in points)]
+    room = 0.1 * ((max(values) - min(values)) or 1.0)
+    axis.set_xlim(min(values) - room, max(values) + room)
+    axis.axvline(0, color=axis.spines["bottom"].get_edgecolor(), linewidth=1.0)
+    axis.set_xlabel("ms per step")

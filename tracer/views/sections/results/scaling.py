@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
+from analyzers.comparison import TOLD, CellRow, CellStep, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.units import NS_PER_S, percent
@@ -31,7 +31,8 @@ MARKS = {
     UNCERTAIN: "? uncertain: the 95 % interval of its step, or of its baseline's, is wider than 5 %",
     PROFILED: "p timed under the profiler: no step was timed without it",
 }
-_PLACE = (Column("strategy", is_text=True), Column("GPUs"), Column("batch\n/ GPU"))
+FEW = "few rounds: what launches differ by is known from three rounds (or blocks of steps) on"
+UNTOLD = "cannot be told: its 95 % interval reaches further than a tenth of it, on either side; more --rounds may help"
 
 
 def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
@@ -78,6 +79,12 @@ def scaling_tables(study: Scaling) -> list[TitledTable]:
     return [shown for shown in (*tables, _epochs(study)) if shown.table.rows or shown.notes]
 
 
+def _places(study: Scaling) -> tuple[Column, ...]:
+    """Return the columns that say which cell a row is of."""
+    noun = study.device_noun
+    return Column("strategy", is_text=True), Column(f"{noun}s"), Column(f"batch\n/ {noun}")
+
+
 def _place(row: CellRow | WeakRow | StrongRow) -> list[str]:
     return [row.strategy, str(row.gpus), str(row.batch)]
 
@@ -96,7 +103,7 @@ def _is_compared(cell: CellRow) -> bool:
 
 def _times(study: Scaling) -> TitledTable:
     columns = (
-        *(*_PLACE, Column("global\nbatch"), Column("step\nms"), Column("95 %", wide=True)),
+        *(*_places(study), Column("global\nbatch"), Column("step\nms"), Column("95 %", wide=True)),
         *(Column("profiled /\nunprofiled", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
         *(Column("epoch s\nderived"), Column("epoch s\nmeasured"), Column("peak\nGB")),
     )
@@ -114,16 +121,20 @@ def _time(cell: CellRow) -> list[str]:
     return [
         *(*_place(cell), str(cell.global_batch) if cell.step.median_ns else "-"),
         milliseconds(cell.step.median_ns) + _mark(cell.step.uncertain, cell.step.is_profiled),
-        *(_reach(cell.step.spread), _distortion(cell)),
+        *(_reach(cell.step), _distortion(cell)),
         *(_number(cell.samples_per_s), f"{epoch.steps:,}" if epoch else "-"),
         *(_seconds(epoch.derived_ns if epoch else None), _seconds(epoch.measured_ns if epoch else None)),
         "-" if cell.peak_memory_bytes is None else f"{cell.peak_memory_bytes / 1e9:.2f}",
     ]
 
 
-def _reach(spread: float | None) -> str:
-    """Write how far an interval reaches to either side."""
-    return "-" if spread is None else f"±{percent(spread / 2)}"
+def _reach(step: CellStep) -> str:
+    """Write how far a step's interval reaches to either side; its ends where that is far, since it is seldom even."""
+    if step.spread is None or step.low_ns is None or step.high_ns is None:
+        return "-"
+    if step.spread > 2 * TOLD:
+        return f"{milliseconds(step.low_ns)} to {milliseconds(step.high_ns)}"
+    return f"±{percent(step.spread / 2)}"
 
 
 def _distortion(cell: CellRow) -> str:
@@ -133,41 +144,42 @@ def _distortion(cell: CellRow) -> str:
 def _weak(study: Scaling) -> TitledTable:
     columns = (
         *(
-            *_PLACE,
+            *_places(study),
             Column("T_1(b)\nms"),
             Column("T_N(b)\nms"),
             Column("scaled\nspeedup"),
-            Column("(95 %)", wide=True),
+            Column("95 %", wide=True),
         ),
-        *(Column("efficiency"), Column("(95 %)", wide=True)),
+        Column("efficiency"),
     )
     compared = [row for cell, row, _ in grouped(study) if _is_compared(cell)]
     shown = [row for row in compared if row.scaled_speedup is not None]
     rows = [
         [
             *(*_place(row), milliseconds(row.ideal_step_ns), milliseconds(row.step_ns)),
-            *(*_ratio(row.scaled_speedup, _factor), *_ratio(row.efficiency, percent)),
+            *(*_ratio(row.scaled_speedup, _factor), _ratio(row.efficiency, percent, "")[0]),
         ]
         for row in shown
     ]
-    marks = _marks(_ratio_mark(ratio) for row in shown for ratio in (row.scaled_speedup, row.efficiency))
+    marks = _ratio_notes(row.scaled_speedup for row in shown)
     notes = [*marks, *_reasons([(row.cell, row.why) for row in compared])]
-    title = "Weak scaling: the batch per GPU, b, is fixed; scaled speedup N x T_1(b) / T_N(b)"
+    title = f"Weak scaling: the batch per {study.device_noun}, b, is fixed; scaled speedup N x T_1(b) / T_N(b)"
     return TitledTable("weak", title, Table(columns, [rows]), notes)
 
 
 def _strong(study: Scaling) -> TitledTable:
+    strategy, devices, batch = _places(study)
     columns = (
-        *(Column("strategy", is_text=True), Column("GPUs"), Column("global\nbatch"), Column("batch\n/ GPU")),
-        *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("(95 %)", wide=True)),
-        *(Column("efficiency"), Column("(95 %)", wide=True)),
+        *(strategy, devices, Column("global\nbatch"), batch),
+        *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("95 %", wide=True)),
+        Column("efficiency"),
     )
     compared = [row for cell, _, row in grouped(study) if _is_compared(cell)]
     strategies = list(dict.fromkeys(row.strategy for row in compared))
     ordered = sorted(compared, key=lambda row: (strategies.index(row.strategy), row.global_batch, row.gpus))
     shown = [row for row in ordered if row.speedup is not None]
     rows = [_strong_row(row) for row in shown]
-    marks = _marks(_ratio_mark(ratio) for row in shown for ratio in (row.speedup, row.efficiency))
+    marks = _ratio_notes(row.speedup for row in shown)
     notes = [*marks, *_reasons([(row.cell, row.why) for row in compared])]
     title = "Strong scaling: the global batch, B, is fixed; speedup T_1(B) / T_N(B/N)"
     return TitledTable("strong", title, Table(columns, [rows]), notes)
@@ -177,7 +189,7 @@ def _strong_row(row: StrongRow) -> list[str]:
     one_ns = row.ideal_step_ns * row.gpus if row.ideal_step_ns is not None else None
     return [
         *(row.strategy, str(row.gpus), str(row.global_batch), str(row.batch), milliseconds(one_ns)),
-        *(milliseconds(row.step_ns), *_ratio(row.speedup, _factor), *_ratio(row.efficiency, percent)),
+        *(milliseconds(row.step_ns), *_ratio(row.speedup, _factor), _ratio(row.efficiency, percent, "")[0]),
     ]
 
 
@@ -186,7 +198,7 @@ def _parts(study: Scaling) -> TitledTable:
     has_input = any("input_idle_ns" in cell.measured for cell in done)
     exposed = [part for part in EXPOSED_PARTS if part is not UNRESOLVED or _any_of(done, part.field)]
     columns = (
-        *(*_PLACE, Column("step"), Column("compute"), Column("comm"), Column("exposed\ncomm")),
+        *(*_places(study), Column("step"), Column("compute"), Column("comm"), Column("exposed\ncomm")),
         *(Column(part.label.replace(" ", "\n"), wide=True) for part in exposed),
         Column("exposed\ncopy"),
         *(Column("idle"), *([Column("idle for\ninput", wide=True)] if has_input else []), Column("overlap")),
@@ -213,7 +225,13 @@ def _any_of(cells: Sequence[CellRow], name: str) -> bool:
 
 def _subtraction(study: Scaling) -> TitledTable:
     columns = (
-        *(*_PLACE, Column("measured\nms"), Column("T_N - T_1\nms"), Column("error\nms", wide=True), Column("ratio")),
+        *(
+            *_places(study),
+            Column("measured\nms"),
+            Column("T_N - T_1\nms"),
+            Column("error\nms", wide=True),
+            Column("ratio"),
+        ),
         *(Column("T_N - T_1/N\nms"), Column("error\nms", wide=True), Column("ratio")),
     )
     rows = []
@@ -250,9 +268,9 @@ def _subtracted(subtraction: Subtraction | None) -> list[str]:
 def _bandwidth(study: Scaling) -> TitledTable:
     columns = (
         *(
-            *_PLACE,
+            *_places(study),
             Column("gradients\nMB", wide=True),
-            Column("transfer\nms", wide=True),
+            Column("transfer ms,\nsum over buckets", wide=True),
             Column("measured\nbusbw GB/s"),
         ),
         *(Column("utili-\nzation"), Column("T_N - T_1\nGB/s"), Column("utili-\nzation", wide=True)),
@@ -264,7 +282,7 @@ def _bandwidth(study: Scaling) -> TitledTable:
     whys += [(cell.name, _no_bandwidth(row)) for cell, weak, strong in several for row in (weak, strong)]
     bounded = any(cell.gradients.bound for cell, _, _ in several)
     bounds = ["~ from the last start to the last end: a bound"] if bounded else []
-    title = "Bandwidth of the gradients' reduction: measured, and what subtraction would have said"
+    title = "Bandwidth of the gradients' reduction, sums over buckets: measured, and what subtraction would have said"
     return TitledTable("bandwidth", title, Table(columns, [rows]), [*bounds, *_reasons(whys)])
 
 
@@ -288,7 +306,7 @@ def _bandwidth_row(cell: CellRow, *subtracted: Subtraction | None) -> list[str]:
 
 def _epochs(study: Scaling) -> TitledTable:
     columns = (
-        *(*_PLACE, Column("epoch"), Column("time\ns"), Column("loss"), Column("accuracy")),
+        *(*_places(study), Column("epoch"), Column("time\ns"), Column("loss"), Column("accuracy")),
         Column("learning\nrate", wide=True),
     )
     rows = [
@@ -305,24 +323,29 @@ def _epochs(study: Scaling) -> TitledTable:
     return TitledTable("epochs", "Epochs as trained: loss and accuracy", Table(columns, [rows]), notes)
 
 
-def _ratio(ratio: Ratio | None, shown: Callable[[float], str]) -> list[str]:
+def _ratio(ratio: Ratio | None, shown: Callable[[float], str], untold: str = "cannot be told: ") -> list[str]:
+    """Write a ratio and what it lies between; of one that cannot be told, that alone."""
     if ratio is None:
         return ["-", ""]
-    extent = _extent(ratio.low, ratio.high, shown) if ratio.uncertain else ""
-    return [shown(ratio.value) + _ratio_mark(ratio), extent]
+    if ratio.few_blocks:
+        return [f"{untold}few rounds" if untold else "-", ""]
+    if ratio.low is None or ratio.high is None:
+        return [untold.rstrip(": ") or "-", ""]
+    between = f"{shown(ratio.low)} to {shown(ratio.high)}"
+    profiled = _mark(False, ratio.profiled)
+    return [shown(ratio.value) + profiled, between] if ratio.is_told else [untold + between + profiled, ""]
 
 
-def _extent(low: float | None, high: float | None, shown: Callable[[float], str]) -> str:
-    return "" if low is None or high is None else f"({shown(low)} - {shown(high)})"
+def _ratio_notes(ratios: Iterable[Ratio | None]) -> list[str]:
+    known = [ratio for ratio in ratios if ratio is not None]
+    marks = _marks(_mark(False, ratio.profiled) for ratio in known)
+    few, untold = (ratio.few_blocks for ratio in known), (not ratio.is_told and not ratio.few_blocks for ratio in known)
+    return [*marks, *([FEW] if any(few) else []), *([UNTOLD] if any(untold) else [])]
 
 
 def _mark(uncertain: bool, profiled: bool = False) -> str:
     marks = (PROFILED if profiled else "") + (UNCERTAIN if uncertain else "")
     return f" {marks}" if marks else ""
-
-
-def _ratio_mark(ratio: Ratio | None) -> str:
-    return "" if ratio is None else _mark(ratio.uncertain, ratio.profiled)
 
 
 def _marks(found: Iterable[str]) -> list[str]:
