@@ -153,7 +153,7 @@ def _less(many_ns: float | None, one_ns: float | None, share: float) -> float | 
 def _subtracted_busbw(bus_bytes: float | None, estimate_ns: float) -> tuple[float | None, str | None]:
     """Return the gradients' bus bandwidth if they took as long as subtraction says, or why there is none."""
     if not bus_bytes:
-        return None, "no bytes of gradients are known"
+        return None, "the bytes that gradients put on the bus are not known"
     if estimate_ns <= 0:
         return None, "the subtracted time is not positive"
     return bus_bytes / estimate_ns, None
