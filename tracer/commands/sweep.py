@@ -168,7 +168,7 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
         grid = Grid(folder.absolute(), merged(written, wanted, folder), configs)
         grid.write()
         say(f"sweeping {first.model} over {len(configs)} cells into {folder}: {grid.in_words()}")
-        if grid.sweep.rounds > 1:
+        if grid.sweep.rounds > 1 and grid.pending(grid.sweep.rounds):
             say(
                 f"{grid.sweep.rounds} rounds over the grid; a recording has {UNPROFILED_S:g} s or {LONG_BLOCK} steps "
                 "without the profiler, whichever is later: how long steps take is known after the first"
