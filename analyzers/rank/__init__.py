@@ -37,7 +37,7 @@ from analyzers.rank.dependencies import (
     Stretches,
 )
 from analyzers.rank.host import LayerSource
-from analyzers.rank.idle import OTHERS, Cause, IdleTrack, Phase
+from analyzers.rank.idle import OTHERS, Cause, IdleTrack, Phase, main_function
 from analyzers.rank.parallelism import ActionKind, PipelineActions
 from analyzers.rank.strategies import FSDP, STRATEGIES, PackingPart, Purpose, role_of
 from analyzers.rank.summary import (

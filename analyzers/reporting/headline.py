@@ -35,7 +35,8 @@ COVERED = 0.9
 class DrawnFrom:
     """What a headline is drawn from; `shares` are parts of typical windows' time, `bounds` what is known at most.
 
-    `step_ns` and `mean_ns` are the typical and the mean step that people train.
+    `step_ns` and `mean_ns` are the typical and the mean step that people train; `function` has half or more of
+    what idle time Python has.
     """
 
     run: RunFacts
@@ -48,6 +49,7 @@ class DrawnFrom:
     bandwidths: Sequence[BandwidthRow]
     step_word: str
     mean_ns: float
+    function: str | None = None
 
     def share(self, part: str) -> float:
         """Return a part's share of typical windows' time."""
@@ -170,7 +172,8 @@ def _idle(drawn: DrawnFrom) -> Problem:
     doing = "are idle or wait for others" if waits >= LEAST_SHARE else "are idle"
     longest = max(IDLE_PARTS, key=lambda part: drawn.share(part.field))
     is_idle = drawn.share(IDLE.field) >= waits
-    most = f", mostly {_REASONS[longest.field]}" if is_idle else ", mostly waiting"
+    where = f", most of it in {drawn.function}" if longest == BY_CAUSE["python"] and drawn.function else ""
+    most = f", mostly {_REASONS[longest.field]}{where}" if is_idle else ", mostly waiting"
     words, suspected = f"{noun} {doing} for {_of_step(drawn, share)}{most}", drawn.found.suspected
     if is_idle:
         return Problem("idle", words, share, None, None)

@@ -22,7 +22,7 @@ from analyzers.reporting.document import ControlFigures, Representative, RunFact
 from analyzers.reporting.evidence import evidence_of
 from analyzers.reporting.found import found_advice
 from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, mark_length, why_unresolved
-from analyzers.reporting.measures import DeviceSummary, idle_parts, over_devices
+from analyzers.reporting.measures import DeviceSummary, idle_function, idle_parts, over_devices
 from analyzers.reporting.remedies import advice_at_most
 from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import Steps, odd_words
@@ -65,6 +65,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         bandwidths,
         analyses.step_word,
         analyses.mean_step_ns,
+        idle_function(analyses.run.measured),
     )
     return Summary(
         windows=lazy(lambda: spreads(measures)),

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Float64, values_at
 from analyzers.causes import Charge, Lags
-from analyzers.rank import Cause, EdgeKind
+from analyzers.rank import Cause, EdgeKind, main_function
 from analyzers.scenarios.scenario import UNTOLD, Kind, Scenario, Subject, Told, everywhere
 from analyzers.units import ms, rounded_percent
 
@@ -151,16 +151,30 @@ def _tell_graph(subject: Subject) -> Told:
     runs = graph.edges.kind == EdgeKind.RUN
     short = subject.per_step(runs & values_at(shorter, facts.activity, 0).astype(bool))
     launches = subject.per_step(subject.launches)
-    problem = "devices pause between kernels"
+    problem, remedy = "devices pause between kernels", _LAUNCH_LESS
     if subject.model.calibrated.answers:
         launching = subject.on_path((Charge.LAUNCH, Charge.OPERATOR)) >= subject.on_path((Charge.PYTHON,))
         problem = "the CPU launches too slowly" if launching else "the CPU is busy between its launches"
+        function = None if launching else _python_function(subject)
+        if function is not None:
+            problem = f"the CPU is in Python between its launches, most of it in {function}"
+            remedy = f"take {function} out of the step, or make it shorter; then {_LAUNCH_LESS}"
     return Told(
         problem,
-        'launch less: the step as a CUDA graph (torch.compile(mode="reduce-overhead")), a larger batch',
+        remedy,
         f"{launches:,.0f} launches per step; "
         f"{rounded_percent(short / max(launches, 1))} run for less time than their launch takes",
     )
+
+
+_LAUNCH_LESS = 'launch less: the step as a CUDA graph (torch.compile(mode="reduce-overhead")), a larger batch'
+
+
+def _python_function(subject: Subject) -> str | None:
+    """Return the function that has most of the critical path's time in Python."""
+    charges, names = subject.model.walked.charges, (*subject.model.walked.names, "")
+    spent = charges.take(charges.cause == Charge.PYTHON)
+    return main_function(zip((names[place] for place in spent.place.tolist()), spent.ns.tolist(), strict=True))
 
 
 HOST = Kind("host", _shares)

@@ -30,7 +30,7 @@ from analyzers.trace.collective_calls import (
     plausible_count,
 )
 from analyzers.trace.copy_collectives import with_copy_collectives
-from analyzers.trace.events import Events, Health, launch_rows, launch_times
+from analyzers.trace.events import Events, Health, Samples, launch_rows, launch_times
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication, short_name
 from analyzers.trace.libraries import COALESCED, GLOO, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name
@@ -54,6 +54,7 @@ from analyzers.trace.range_names import (
     STEP,
     TAKES_GRADIENT,
     Module,
+    is_function,
     module_of,
     range_name,
 )

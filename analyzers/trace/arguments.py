@@ -77,6 +77,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     concrete: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
     grid: msgspec.Raw = _NOTHING
     block: msgspec.Raw = _NOTHING
+    held: Number = msgspec.field(default=UNKNOWN, name="held_ns")  # of samples: how long Python had been held up
     label: Any = msgspec.field(default="", name="name")  # a process's, on rows that name one
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since
 from analyzers.trace.columns import EventColumns, EventPart, joined_by_id
 from analyzers.trace.decoding import NEVER, int64_column, spread
-from analyzers.trace.events import NONE, SYNC_FIELDS, Events, Syncs, launch_times
+from analyzers.trace.events import NO_SAMPLES, NONE, SYNC_FIELDS, Events, Samples, Syncs, launch_times
 from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category, is_waiting, kinds
 from analyzers.trace.range_names import STEP
 
@@ -60,7 +60,7 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
     names, part = columns.names, columns.whole()
     category, name = _assign_category(part, columns, names), part.column("name")
     start_ns, dur_ns, timed = _read_times(part, base_time_ns)
-    endless = int((timed & (dur_ns < 0) & (category != Category.FLOW)).sum())
+    endless = int((timed & (dur_ns < 0) & ~np.isin(category, (Category.FLOW, Category.SAMPLE))).sum())
     np.maximum(dur_ns, 0, out=dur_ns)
     on_device = category <= LAST_DEVICE_CATEGORY
     process = part.column("process")
@@ -115,15 +115,17 @@ def _read_times(part: EventPart, base_time_ns: int) -> tuple[Int64, Int64, Mask]
 
 
 def _of_activity(events: Events, part: EventPart, timed: Mask) -> tuple[Events, Mask]:
-    """The rows that have a time and do something, and which these are; synchronizations with a time stand apart."""
-    syncs = _build_syncs(events, part, timed)
+    """The rows that have a time and do something, and which these are; what else has a time stands apart."""
+    syncs, samples = _build_syncs(events, part, timed), _build_samples(events, part, timed)
     kept = timed
     waiting = np.array([is_waiting(name) for name in events.names], dtype=bool)
     if waiting.any():
         kept = kept & ~waiting[events.name]
     if len(syncs):
         kept = kept & (events.category != Category.SYNC)
-    return (events if kept.all() else events.take(kept)).with_syncs(syncs), kept
+    if len(samples):
+        kept = kept & (events.category != Category.SAMPLE)
+    return replace(events if kept.all() else events.take(kept), syncs=syncs, samples=samples), kept
 
 
 def _build_syncs(events: Events, part: EventPart, timed: Mask) -> Syncs:
@@ -135,6 +137,14 @@ def _build_syncs(events: Events, part: EventPart, timed: Mask) -> Syncs:
         for name in ("position", "name", "start_ns", "dur_ns", "thread", "correlation")
     }
     return Syncs(**shared, **{name: part.column(f"sync_{name}")[has_time] for name in SYNC_FIELDS})
+
+
+def _build_samples(events: Events, part: EventPart, timed: Mask) -> Samples:
+    rows, held_ns = part.column("sample_row"), np.maximum(part.column("sample_held_ns"), 0)
+    order = np.argsort(events.start_ns[rows], kind="stable")
+    order = order[timed[rows[order]]]
+    noted_ns = events.start_ns[rows[order]]
+    return Samples(events.name[rows[order]], events.thread[rows[order]], noted_ns - held_ns[order], noted_ns)
 
 
 def _assign_category(part: EventPart, columns: EventColumns, names: Sequence[str]) -> NDArray[np.int8]:
@@ -220,7 +230,7 @@ def _by_process(events: Events, code: Int64, processes: Sequence[int | str], cou
         part = events.take((owner == index) | ((owner == UNKNOWN) & (index == 0)))
         launched_ns = launch_times(part.category, part.correlation, part.start_ns)
         pid = processes[int(np.where(owner_of == index, counts, -1).argmax())]
-        parts.append(ProcessRows(str(pid), replace(part, launched_ns=launched_ns, syncs=NONE)))
+        parts.append(ProcessRows(str(pid), replace(part, launched_ns=launched_ns, syncs=NONE, samples=NO_SAMPLES)))
     return tuple(parts)
 
 

@@ -22,6 +22,7 @@ CATEGORIES = {
     "cuda_sync": Category.SYNC,
     "overhead": Category.OVERHEAD,
     "gc": Category.COLLECTION,
+    "python_sample": Category.SAMPLE,
     "ac2g": Category.FLOW,
     "fwdbwd": Category.FLOW,
     # Categories were capitalized before 2022.
@@ -50,8 +51,8 @@ _PROGRAMS = {
     "TensorFlow's or JAX's profiler": re.compile("/(?:host|device|job):"),
     "Chrome": re.compile("toplevel$|devtools|disabled-by-default-|blink|v8$|cc$|CrBrowserMain|CrRendererMain"),
 }
-# The phase of events that name processes and threads.
-NAMING = "M"
+# The phases of events that name processes and threads, and of moments of a thread.
+NAMING, MOMENT = "M", "i"
 # Of what stands outside of the events, so much is looked at.
 _LOOKED_AT = 1 << 16
 _JSON = re.compile(rb'\s*[{\[]\s*["{}\[\]]')

@@ -33,7 +33,7 @@ from analyzers.trace.arguments import (
     needs_more,
     with_raw,
 )
-from analyzers.trace.categories import CATEGORIES, NAMING, Marks
+from analyzers.trace.categories import CATEGORIES, MOMENT, NAMING, Marks
 from analyzers.trace.decoding import (
     NO_TIME,
     Oddity,
@@ -106,7 +106,7 @@ class EventPart:
 
 _TYPES: dict[str, type[np.integer[Any]]] = {"category": np.int8, "name": np.int32}
 # Of the columns, those that count rows, and the one that counts events.
-_OF_ROWS = ("call_row", "inputs_row", "forward_row", "sync_row")
+_OF_ROWS = ("call_row", "inputs_row", "forward_row", "sync_row", "sample_row")
 _OF_EVENTS = "position"
 
 
@@ -287,6 +287,7 @@ class EventColumns:
             # Launch calls have it for rows without a correlation.
             "external": int64_column([arg.external for arg in compress(args, joined_by_id(category).tobytes())]),
             **_sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
+            **_sample_columns(args, np.flatnonzero(category == Category.SAMPLE)),
         }
         self._keep(EventPart(len(kept), len(events), columns))
         self.budget.check(self.nbytes, f"{self._count:,} or more rows of it")
@@ -368,7 +369,7 @@ class _Kinds:
         self.marks = Marks()
         self._phases, self._categories = Codes[str](), Codes[str]()
         self._seen: set[int] = set()
-        self._is_span = ByCode(self._phases, phases.__contains__)
+        self._is_span, self._is_moment = ByCode(self._phases, phases.__contains__), ByCode(self._phases, MOMENT.__eq__)
         self._number = ByCode(self._categories, lambda cat: numbers.get(cat, _UNWANTED))
 
     def of(self, events: Sequence[Event]) -> NDArray[np.int8]:
@@ -377,7 +378,8 @@ class _Kinds:
         written = np.fromiter(map(self._categories.__getitem__, [event.cat for event in events]), np.int64, len(events))
         self._mark(events, phase, written)
         category = self._number.of(written)
-        category[self._is_span.of(phase) == 0] = _UNWANTED
+        is_row = np.where(category == Category.SAMPLE, self._is_moment.of(phase), self._is_span.of(phase))
+        category[is_row == 0] = _UNWANTED
         for place in np.flatnonzero(category == _BY_NAME).tolist():
             category[place] = Category.PYTHON if events[place].name.startswith(MODULE) else _UNWANTED
         return category
@@ -397,6 +399,10 @@ def _sync_columns(events: Sequence[Event], rows: NDArray[np.intp]) -> dict[str, 
     chosen = [events[row] for row in rows.tolist()]
     columns = sync_columns([event.args for event in chosen], int64_column([event.pid for event in chosen]))
     return {"sync_row": rows} | {f"sync_{name}": column for name, column in columns.items()}
+
+
+def _sample_columns(args: Sequence[Args], rows: NDArray[np.intp]) -> dict[str, Int64]:
+    return {"sample_row": rows, "sample_held_ns": int64_column([args[row].held for row in rows.tolist()])}
 
 
 def _parse_event(row: Any) -> Event | None:

@@ -1,13 +1,14 @@
-"""`Events`: columns of one rank's rows, and CUDA's synchronizations.
+"""`Events`: columns of one rank's rows, CUDA's synchronizations, samples of Python's stack.
 
-They are no activity of a device and no analysis of ours counts them; a critical path follows them.
+Synchronizations are no activity of a device and no analysis of ours counts them; a critical path follows them. Samples
+name what was between rows.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import IntFlag
 from functools import cached_property
 from typing import Any
@@ -52,8 +53,23 @@ def _numbers(values: Sequence[Any]) -> Int64:
     return np.array([whole(value) for value in values], dtype=np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class Samples(Columns):
+    """One row a sample of a thread's Python stack, by time: which function of the program it was in.
+
+    `name` indexes the rows' names. It was asked for at `since_ns`, and could answer at `noted_ns`: so long Python's
+    interpreter was not back from a call of C.
+    """
+
+    name: Int64
+    thread: Int64
+    since_ns: Int64
+    noted_ns: Int64
+
+
 SYNC_FIELDS = ("device", "stream", "wait_on_stream", "wait_on_record")
 NONE = Syncs(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Syncs)})
+NO_SAMPLES = Samples(**{field.name: np.zeros(0, dtype=np.int64) for field in fields(Samples)})
 
 
 class Health(IntFlag):
@@ -76,8 +92,8 @@ class Events(Columns):
     a forward operator and its backward node, `forward_thread` the thread of the former as autograd numbers threads.
     `grid` tells apart kernels launched with other grids or blocks, `graph` the CUDA graphs that launched rows.
     `launched_ns` is the start of the host call that launched the row. `position` is the row's place among all events of
-    the file, from 0. `health` are bits of Health. Times are nanoseconds since the epoch. `syncs` are no rows of these:
-    they wait, and do nothing.
+    the file, from 0. `health` are bits of Health. Times are nanoseconds since the epoch. `syncs` and `samples` are no
+    rows of these: they wait, or tell of others, and do nothing.
     """
 
     category: NDArray[np.int8]
@@ -106,6 +122,7 @@ class Events(Columns):
     position: Int64
     health: NDArray[np.int8]
     syncs: Syncs = NONE
+    samples: Samples = NO_SAMPLES
 
     __repr__ = brief
 
@@ -158,10 +175,6 @@ class Events(Columns):
         place_of_row = place[self.name]
         first = np.r_[0, np.cumsum(np.bincount(place_of_row, minlength=len(codes)))]
         return [self.names[code] for code in codes], np.argsort(place_of_row, kind="stable"), first
-
-    def with_syncs(self, syncs: Syncs) -> Events:
-        """Return the same rows beside other synchronizations."""
-        return replace(self, syncs=syncs)
 
 
 def launch_rows(category: NDArray[np.int8], correlation: Int64, start_ns: Int64, wanted: Int64) -> Int64:

@@ -27,6 +27,7 @@ class Category(IntEnum):
     ABSENT = 10  # a device event that the rank's other window holds, light or full, and this one does not
     OVERHEAD = 11  # the profiler's own work, or the driver's, on whatever thread
     COLLECTION = 12  # a garbage collection of Python's, which `tracer record` writes into its traces
+    SAMPLE = 13  # a moment and the Python function of then, which it writes too; kept apart from all others
 
 
 class Kind(IntEnum):

@@ -36,6 +36,8 @@ PREFIX = "nn.Module: "
 # The model itself has no name among its own modules.
 ROOT = "(model)"
 _NAMED = re.compile(r"(?P<name>.+) \((?P<type>[^()]+)\)")
+# Python functions, as samples of stacks have them: `augment (train.py:12)`.
+_FUNCTION = re.compile(r".+ \(.+:\d+\)")
 _NUMBERED = re.compile(r"(?P<name>(?P<type>.+?)(?:_\d+)?)")
 
 
@@ -50,6 +52,11 @@ class Module:
 def range_name(name: str, kind: str) -> str:
     """Return the name for the range around the forward of a module with that name and class."""
     return f"{PREFIX}{name or ROOT} ({kind})"
+
+
+def is_function(name: str) -> bool:
+    """Whether a name is that of a Python function, which samples of stacks have."""
+    return _FUNCTION.fullmatch(name) is not None
 
 
 def module_of(range_of: str) -> Module | None:

@@ -12,46 +12,18 @@ from analyzers.arrays import UNKNOWN
 from analyzers.rank import Cause, Phase
 from analyzers.rank.idle.causes import Pieces, as_long_as
 from analyzers.rank.idle.gaps import Gaps
-from analyzers.rank.summary import summarize, summary_of
+from analyzers.rank.summary import summarize
 from analyzers.run.layout import find
 from analyzers.run.light_window import Mismatch, retime
-from analyzers.run.loading import Run, load
+from analyzers.run.loading import load
 from tests.support import idle_brute_force as reference
 from tests.support.brute_force import windows
 from tests.support.drawing import LOADER, draw
+from tests.support.idle_told import causes, drawn, idle, us
 from tests.support.kineto_files import Event, write
 from tests.support.samples import OWN, params
 from tests.support.tiers import cases
 from tests.support.training import ENGINE, MAIN, document, host, kernel, ranged, step, traced
-
-
-def idle(trace):
-    (rank,) = summary_of(Run("drawn", None, (trace,))).ranks
-    return rank.timed.idle
-
-
-def causes(trace):
-    """What each window's idle time is, in microseconds for traces that were written so, without zeros."""
-    total = idle(trace).ns.sum(axis=2)
-    return [{cause.label: ns for cause, ns in zip(Cause, row, strict=True) if ns} for row in total.tolist()]
-
-
-def drawn(trace):
-    """The stretches of a device's idle time: start, end, cause, name, call."""
-    (rank,) = summary_of(Run("drawn", None, (trace,)), lanes=True).ranks
-    track = rank.timed.tracks[0].idle
-    names = [*track.names, None]
-    return [
-        (start, end, Cause(cause).label, names[name], names[call])
-        for start, end, cause, name, call in zip(
-            *(each.tolist() for each in (track.start_ns, track.end_ns, track.cause, track.name, track.call)),
-            strict=True,
-        )
-    ]
-
-
-def us(*rows):
-    return [{cause: 1000 * us for cause, us in row.items()} for row in rows]
 
 
 def called(name: str, ts: float, dur: float, tid: int = MAIN) -> Event:

@@ -37,6 +37,14 @@ _ODD_EVENTS: list[dict[str, Any]] = [
     {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 8, "dur": 1, "args": {"Input Dims": [[2, 3], [3, 4]]}},
     {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "python", "labels": [{"a": [1, {"b": None}]}]}},
     {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy DtoH", "ts": 9, "dur": 1.5, "args": {"bytes": 4, "device": 0}},
+    {
+        "ph": "i",
+        "cat": "python_sample",
+        "name": "f (a.py:1)",
+        "ts": 9,
+        "tid": 3,
+        "args": {"held_ns": 4, "stack": ["a"]},
+    },
 ]
 
 Case = tuple[str, bytes]
@@ -316,8 +324,9 @@ def _meant(events: Events) -> dict[str, Any]:
     found["call"] = [events.calls[code] if code >= 0 else None for code in events.call]
     found["inputs"] = [events.shapes[code] if code >= 0 else None for code in events.inputs]
     found["grid"] = np.unique(events.grid, return_inverse=True)[1].tolist() if len(events) else []
-    found["syncs"] = {field.name: getattr(events.syncs, field.name).tolist() for field in fields(events.syncs)}
-    found["syncs"]["name"] = [events.names[code] for code in events.syncs.name]
+    for name, apart in (("syncs", events.syncs), ("samples", events.samples)):
+        found[name] = {field.name: getattr(apart, field.name).tolist() for field in fields(apart)}
+        found[name]["name"] = [events.names[code] for code in apart.name]
     return found
 
 

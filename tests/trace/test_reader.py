@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from analyzers.errors import UnreadableTrace
 from analyzers.notices import Code, Notice
-from analyzers.trace.kernel_names import Kind
+from analyzers.trace.kernel_names import Category, Kind
 from analyzers.trace.reader import read_trace
 from tests.support.kineto_files import kernel, small_trace, step, write
 
@@ -88,6 +88,23 @@ def test_synchronizations_stand_beside_the_rows(tmp_path):
     assert (syncs.position.tolist(), syncs.correlation.tolist(), syncs.stream.tolist()) == ([1, 4], [7, 8], [20, -1])
     assert (syncs.wait_on_stream.tolist(), syncs.wait_on_record.tolist()) == ([7, -1], [5, -1])
     assert (syncs.device.tolist(), syncs.start_ns.tolist(), syncs.dur_ns.tolist()) == ([1, 1], [1000] * 2, [2000] * 2)
+
+
+def test_samples_of_pythons_stack_stand_beside_the_rows(tmp_path):
+    sample = {"ph": "i", "cat": "python_sample", "name": "load (data.py:3)", "pid": 1, "tid": 20, "ts": 9}
+    early = sample | {"name": "log (train.py:7)", "ts": 5, "args": {"held_ns": 2000, "stack": ["train.py:9 log"]}}
+    odd = sample | {"ts": 12, "args": {"held_ns": "long"}}
+    spans = [sample | {"ph": "X", "dur": 1}, sample | {"cat": "cpu_op"}, sample | {"cat": "kernel"}]
+    trace = read_trace(write(tmp_path / "a.json", [sample, early, *spans, *kernel("gemm", 1, 5, 1), odd]))
+    events, samples = trace.events, trace.events.samples
+    assert [events.names[code] for code in events.name] == ["gemm", "cudaLaunchKernel"]
+    names = [events.names[code] for code in samples.name]
+    assert names == ["log (train.py:7)", "load (data.py:3)", "load (data.py:3)"]
+    assert (samples.noted_ns.tolist(), samples.since_ns.tolist()) == ([5000, 9000, 12000], [3000, 9000, 12000])
+    assert samples.thread.tolist() == [20] * 3
+    assert (trace.lost, trace.unknown) == ((), ())
+    kept = read_trace(tmp_path / "a.json", categories=[Category.KERNEL]).events
+    assert len(kept.samples) == 0
 
 
 @pytest.mark.parametrize("size", [3, 5_000])

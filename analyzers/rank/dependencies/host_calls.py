@@ -48,8 +48,8 @@ def find_calls(ran: HostRows, device_rows: Int64) -> Found:
     waits[place[np.flatnonzero(ran.states.is_synchronizing)]] = True
     name = events.name[kept].astype(np.int64)
     begin_ns, end_ns = events.start_ns[kept], events.end_ns[kept]
-    place_name = values_at(events.name.astype(np.int64), ran.states.around(kept))
-    calls = Calls(kept, name, events.thread[kept], begin_ns, end_ns, waits, place_name, ran.phases.at(begin_ns))
+    around = ran.states.around(kept)
+    calls = Calls(kept, name, events.thread[kept], begin_ns, end_ns, waits, around, ran.phases.at(begin_ns))
     return Found(calls, values_at(place, launch))
 
 
@@ -124,10 +124,9 @@ def stretches_of(ran: HostRows, calls: Calls, edges: Edges) -> tuple[Stretches, 
     end_ns = calls.begin_ns[call]
     start_ns = end_ns - edges.lag_ns[rows]
     pieces = divide_host_time(rows, start_ns, end_ns, calls.thread[call], ran.states, ran.phases)
-    names = values_at(events.name.astype(np.int64), pieces.within)
     counted = np.zeros(len(edges), dtype=np.int64)
     counted[rows] = _rows_begun(events, calls.thread[call], start_ns, end_ns) + 1
-    return Stretches(pieces.gap, pieces.cause, pieces.phase, names, pieces.ns), counted
+    return Stretches(pieces.gap, pieces.cause, pieces.phase, pieces.name, pieces.ns), counted
 
 
 _HOST_ROWS = (Category.LAUNCH, Category.OPERATOR, Category.ANNOTATION, Category.PYTHON)

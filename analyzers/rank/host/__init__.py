@@ -7,5 +7,5 @@ Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.host.autograd_nodes import Autograd, autograd
-from analyzers.rank.host.host_threads import Host, Places, Spans, innermost
+from analyzers.rank.host.host_threads import Host, Labelled, Places, Spans, innermost
 from analyzers.rank.host.module_ranges import COMPILED, REGION, LayerSource, forwards

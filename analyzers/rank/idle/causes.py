@@ -27,7 +27,7 @@ LONGEST_KERNEL_GAP_NS = 50_000
 
 @dataclass(frozen=True, eq=False)
 class Pieces(Columns):
-    """Parts of gaps: which gap, why, in which phase; `within` and `call` are rows of the host, UNKNOWN for none.
+    """Parts of gaps: which gap, why, in which phase; `name` is where the host was, `call` its row; UNKNOWN for none.
 
     `start_ns` tells pieces of one gap and cause apart. The lengths of a gap's pieces add up to its own.
     """
@@ -35,7 +35,7 @@ class Pieces(Columns):
     gap: Int64
     cause: Int64
     phase: Int64
-    within: Int64
+    name: Int64
     call: Int64
     start_ns: Int64
     ns: Int64
@@ -94,8 +94,8 @@ def _covered(pieces: Pieces, covering: Intervals) -> Pieces:
 def not_known(pieces: Pieces, lacking: Mask) -> Pieces:
     """Return the pieces, those of some gaps (by index) as unknown: kernels that are lost would have run in them."""
     chosen = lacking[pieces.gap]
-    within, call = (np.where(chosen, UNKNOWN, rows) for rows in (pieces.within, pieces.call))
-    return replace(pieces, cause=np.where(chosen, Cause.UNKNOWN, pieces.cause), within=within, call=call)
+    name, call = (np.where(chosen, UNKNOWN, column) for column in (pieces.name, pieces.call))
+    return replace(pieces, cause=np.where(chosen, Cause.UNKNOWN, pieces.cause), name=name, call=call)
 
 
 def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, events: Events) -> Pieces:
@@ -108,13 +108,13 @@ def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, 
     pauses = follows & (gaps.length_ns <= LONGEST_KERNEL_GAP_NS)
     rest = np.where(pauses, Cause.KERNEL_GAP, Cause.DEPENDENCY)
     latency = np.full(len(gaps), Cause.LAUNCH_LATENCY)
-    within, phase = states.around(calls.row), phases.at(calls.start_ns)
+    name, phase = states.around(calls.row), phases.at(calls.start_ns)
     parts = [hosts, unknown_pieces(gaps, ~known)]
     for cause, start, end in ((latency, queued_ns, latency_end_ns), (rest, latency_end_ns, gaps.end_ns)):
         rows = np.flatnonzero(known & (end > start))
         nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
         lengths = (end - start)[rows]
-        parts.append(Pieces(rows, cause[rows], phase[rows], within[rows], nothing, start[rows], lengths))
+        parts.append(Pieces(rows, cause[rows], phase[rows], name[rows], nothing, start[rows], lengths))
     return with_overhead(Pieces.joined(parts), calls, events)
 
 
@@ -160,7 +160,7 @@ def _parted(gap: Int64, start_ns: Int64, end_ns: Int64, states: ThreadStates, ph
         gap[of],
         states.cause[tile],
         phases.phase[phase.theirs],
-        states.within[tile],
+        states.name[tile],
         states.call[tile],
         phase.start,
         phase.end - phase.start,
@@ -194,7 +194,7 @@ def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
     kept = pieces.take(timed_of[pieces.gap] >= 0).in_order()
     gap = timed_of[kept.gap]
     ns = _scaled(kept.gap, kept.ns, full.length_ns[kept.gap], timed.length_ns[gap])
-    scaled = Pieces(gap, kept.cause, kept.phase, kept.within, kept.call, kept.start_ns, ns)
+    scaled = Pieces(gap, kept.cause, kept.phase, kept.name, kept.call, kept.start_ns, ns)
     return Pieces.joined([scaled, unknown_pieces(timed, ~matched)]).in_order()
 
 

@@ -9,15 +9,16 @@ state      python|input  |o|synchronize         |op|python
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, sorted_set
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, sorted_set, values_at
 from analyzers.rank.host import Host, Places
 from analyzers.rank.idle.data_loading import is_input
-from analyzers.trace import STEP, Category, Events, module_of
+from analyzers.rank.idle.python_functions import functions_of
+from analyzers.trace import STEP, Category, Events, Samples, module_of
 
 
 class Cause(IntEnum):
@@ -73,16 +74,17 @@ def _matching(events: Events, pattern: re.Pattern[str]) -> Mask:
 
 
 @dataclass(frozen=True, eq=False)
-class ThreadStates:
-    """All of one thread's time, in order, tile by tile: the state of each, and rows that say where the thread was.
+class ThreadStates(Columns):
+    """All of one thread's time, in order, tile by tile: the state of each, and where the thread was.
 
-    `within` is the outermost operator, else the innermost module or range; `call` what synchronizes; UNKNOWN for none.
+    `name` is that of the outermost operator, else of the innermost module or range, but in Python of the function that
+    a sample found; `call` is the row that synchronizes; UNKNOWN for none.
     """
 
     start_ns: Int64
     end_ns: Int64
     cause: Int64
-    within: Int64
+    name: Int64
     call: Int64
 
 
@@ -123,14 +125,17 @@ class HostStates:
         within = np.where(in_operator >= 0, in_operator, in_range)
         within = np.where(in_loader >= 0, in_loader, within)
         in_call = np.where(cause == Cause.SYNCHRONIZE, in_call, UNKNOWN)
-        return ThreadStates(edges[:-1], edges[1:], cause, within, in_call)
+        states = ThreadStates(edges[:-1], edges[1:], cause, self._names(within), in_call)
+        return _with_functions(states, self._host.events.samples, thread)
 
     def around(self, calls: Int64) -> Int64:
-        """Return the row that says where each call of the runtime was made, UNKNOWN where nothing is around it."""
+        """Return the name of where each call of the runtime was made, UNKNOWN where nothing is around it."""
         places = self._host.places(calls)
         operator = self._operators.outermost(places)
-        around: Int64 = np.where(operator >= 0, operator, self._ranges.innermost(places))
-        return around
+        return self._names(np.where(operator >= 0, operator, self._ranges.innermost(places)))
+
+    def _names(self, rows: Int64) -> Int64:
+        return values_at(self._host.events.name, rows).astype(np.int64)
 
     def main_thread(self) -> int:
         """Return the thread that marks the steps, else the one with most ranges."""
@@ -139,6 +144,23 @@ class HostStates:
         steps = is_range & events.named(STEP)
         threads, counts = np.unique(events.thread[steps if steps.any() else is_range], return_counts=True)
         return int(threads[counts.argmax()]) if len(threads) else UNKNOWN
+
+
+def _with_functions(states: ThreadStates, samples: Samples, thread: int) -> ThreadStates:
+    """Return a thread's states, those in Python divided by the functions that samples of it found."""
+    samples = samples.take(samples.thread == thread)
+    if not len(samples):
+        return states
+    is_python = np.r_[False, states.cause == Cause.PYTHON, False].astype(np.int8)
+    begun, ended = np.flatnonzero(np.diff(is_python) > 0), np.flatnonzero(np.diff(is_python) < 0) - 1
+    functions = functions_of(states.start_ns[begun], states.end_ns[ended], samples)
+    edges = sorted_set(np.r_[states.start_ns, states.end_ns[-1:], functions.start_ns, functions.end_ns])
+    start_ns, end_ns = edges[:-1], edges[1:]
+    parts = states.take(np.searchsorted(states.start_ns, start_ns, side="right") - 1)
+    at = np.searchsorted(functions.start_ns, start_ns, side="right") - 1
+    is_known = values_at(functions.end_ns, at, _BEFORE) >= end_ns
+    name = np.where(is_known, values_at(functions.label, at), parts.name)
+    return replace(parts, start_ns=start_ns, end_ns=end_ns, name=name)
 
 
 class _Rows:

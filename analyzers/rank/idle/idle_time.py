@@ -33,8 +33,8 @@ OTHERS = "(others)"
 class IdleLines:
     """Idle time over all windows of a rank by cause, phase, and where the host was; `count` is in how many gaps.
 
-    `name` is an operator, or a module or range where no operator ran, empty for neither; `call` is the synchronizing
-    call, of which `count` says how many. The lines of a cause add up to it.
+    `name` is an operator; where none ran the function of Python that a sample found, else a module or range; empty for
+    none. `call` is the synchronizing call, of which `count` says how many. The lines of a cause add up to it.
     """
 
     cause: Int64
@@ -134,8 +134,7 @@ def _lacking(events: Events, steps: Mapping[int, int], step: Int64) -> Mask:
 
 def _lines(events: Events, pieces: Pieces) -> IdleLines:
     """Return the longest lines of each cause, and what is left of it as one a phase."""
-    name, call = np.r_[events.name, UNKNOWN][pieces.within], np.r_[events.name, UNKNOWN][pieces.call]
-    lines = distinct(pieces.cause, pieces.phase, name, call)
+    lines = distinct(pieces.cause, pieces.phase, pieces.name, np.r_[events.name, UNKNOWN][pieces.call])
     cause, phase, name, call = lines.columns
     ns = lines.summed(pieces.ns)
     # A call counts once, however many gaps it reaches into.
@@ -162,8 +161,7 @@ def _synchronizations(events: Events, states: HostStates, steps: Sequence[int]) 
         inside = union_of(events.start_ns[list(steps)], events.end_ns[list(steps)])
         started = events.start_ns[calls]
         calls = calls[inside.length_within(started, started + 1) > 0]
-    within = np.r_[events.name, UNKNOWN][states.around(calls)]
-    lines = distinct(within, events.name[calls])
+    lines = distinct(states.around(calls), events.name[calls])
     ns = lines.summed(events.dur_ns[calls])
     order = np.argsort(-ns, kind="stable")[:MOST_LINES]
     names, call_names = (tuple(shown_names(events, column[order])) for column in lines.columns)

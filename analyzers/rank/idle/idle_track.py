@@ -20,9 +20,9 @@ from analyzers.trace import NODE, Events
 class IdleTrack:
     """Idle time of one device's windows in disjoint stretches by start, on the epoch.
 
-    `cause` and `phase` are Cause and Phase. `name` and `call` index `names`, UNKNOWN for none: the operator, module or
-    range that the host was in or launched from, and the call that synchronizes. `by_proportion`: instants inside of a
-    gap are not known, and stretches follow one another in order of cause.
+    `cause` and `phase` are Cause and Phase. `name` and `call` index `names`, UNKNOWN for none: the operator, function,
+    module or range that the host was in or launched from, and the call that synchronizes. `by_proportion`: instants
+    inside of a gap are not known, and stretches follow one another in order of cause.
     """
 
     start_ns: Int64
@@ -41,7 +41,7 @@ class IdleTrack:
 
 @dataclass(frozen=True, eq=False)
 class Divided:
-    """Gaps of a rank's windows, their pieces, and the rows that these name; see IdleTrack for `by_proportion`."""
+    """Gaps of a rank's windows, their pieces, and the rows with their names; see IdleTrack for `by_proportion`."""
 
     gaps: Gaps
     pieces: Pieces
@@ -54,7 +54,7 @@ class Divided:
         start_ns = self._side_by_side(pieces) if self.by_proportion else pieces.start_ns
         order = np.argsort(start_ns, kind="stable")
         pieces, start_ns = pieces.take(order), start_ns[order]
-        name, call = (values_at(self.events.name, rows) for rows in (pieces.within, pieces.call))
+        name, call = pieces.name, values_at(self.events.name, pieces.call)
         says = np.stack([pieces.gap, pieces.cause, pieces.phase, name, call])
         first = np.flatnonzero(np.r_[True, (np.diff(says) != 0).any(axis=0)][: len(order)])
         # Pieces of a gap tile it, so that a stretch ends where its last piece does.

@@ -14,6 +14,7 @@ from analyzers.reporting.measures.idle_time import (
     Input,
     SynchronizingCall,
     WindowLaunches,
+    idle_function,
     idle_parts,
     idle_rows,
     input_summary,

@@ -12,7 +12,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, labels, typed_rows
 from analyzers.lazy_fields import LazyStruct, lazy
-from analyzers.rank import Breakdown, Cause, Measured, Phase, device_label, device_labels
+from analyzers.rank import Breakdown, Cause, Measured, Phase, device_label, device_labels, main_function
 from analyzers.statistics import Spread, spreads
 
 # Causes as they are spelled, in the order of their columns.
@@ -120,6 +120,14 @@ def idle_rows(measured: Sequence[Measured]) -> IdleRows:
         lines=lazy(lambda: [row for rank, one in ranks for row in _lines(rank, one)]),
         synchronizing=lazy(lambda: [row for rank, one in ranks for row in _synchronizing(rank, one)]),
         launches=lazy(lambda: [row for one in measured for row in _launches(one)]),
+    )
+
+
+def idle_function(measured: Sequence[Measured]) -> str | None:
+    """Return the function of Python in which the host is for half or more of the idle time that Python has."""
+    lines = [one.idle.lines for one in measured]
+    return main_function(
+        (of.name[row], int(of.ns[row])) for of in lines for row in np.flatnonzero(of.cause == Cause.PYTHON).tolist()
     )
 
 
