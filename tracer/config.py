@@ -129,7 +129,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     With `every`, another recording begins each so many steps, and the newest `keep` recordings are kept. `light` is
     what records light windows; Kineto does where CUPTI alone cannot. With `unprofiled_s` the first unprofiled block of
-    a round goes on for so long, and for LONG_BLOCK steps at least.
+    a round goes on for so long, and for LONG_BLOCK steps at least. `stacks`: full windows
+    say in which functions of Python the main thread is.
     """
 
     wait: int = 10
@@ -140,6 +141,7 @@ class Plan(msgspec.Struct, frozen=True):
     keep: int = 5
     light: LightRecorder = "cupti"
     unprofiled_s: float = 0.0
+    stacks: bool = True
 
     def longest(self, device: DeviceType = "cuda") -> int:
         """Return the most steps that one recording takes, after the wait, of training that is not ours.

@@ -96,6 +96,21 @@ def test_epochs_follow_the_recording(recorded):
     assert "Epochs of 8 samples (synthetic)" in done.stdout
 
 
+def test_full_windows_say_which_functions_ran_between_operators(recorded):
+    folder, _ = recorded
+    for rank in (0, 1):
+        events = read_trace(folder / f"rank{rank}.json.gz").events
+        (thread,) = set(events.samples.thread.tolist())
+        steps = events.steps
+        assert set(events.thread[steps].tolist()) == {thread}
+        assert (events.samples.noted_ns >= events.start_ns[steps[0]]).all()
+        names = {events.names[code] for code in events.samples.name}
+        assert any("tracer/workload/" in name for name in names)
+        assert not any("(/" in name or "tracer/recording" in name for name in names)
+        assert len(read_trace(folder / "nosync" / f"rank{rank}.json.gz").events.samples) == 0
+    assert not any("Python functions" in note for note in analyzers.load(folder).manifest.notes)
+
+
 def test_memory_is_known_by_rank(recorded):
     found = analyzers.load(recorded[0]).manifest.memory
     assert "ru_maxrss" in found.source

@@ -10,7 +10,7 @@ from tracer.config import Plan
 from tracer.errors import UsageError
 from tracer.recording import recorder as recording
 from tracer.recording.rank_part import Facts
-from tracer.recording.run_json import _light_notes
+from tracer.recording.run_json import _light_notes, _stack_notes
 from tracer.recording.windows import blocks_of_round
 
 
@@ -70,6 +70,21 @@ def test_an_unprofiled_block_is_as_long_as_the_plan_says(made_gpu, tmp_path, mon
 def test_a_recording_that_comes_again_has_blocks_of_a_known_length():
     with pytest.raises(UsageError, match="without unprofiled_s"):
         Plan(every=1000, unprofiled_s=3.0).check()
+
+
+@pytest.mark.parametrize(("stacks", "expected"), [(True, [False, True] * 2), (False, [False] * 4)])
+def test_stacks_are_sampled_in_full_windows_alone(made_gpu, tmp_path, monkeypatch, stacks, expected):
+    made_gpu()
+    asked, made = [], recording.PythonSamples
+    monkeypatch.setattr(recording, "PythonSamples", lambda sampling: asked.append(sampling) or made(sampling))
+    monkeypatch.setattr("tracer.recording.windows.python_samples._free_signal", lambda: None)
+    subject = recording.Subject(small_model(), Facts())
+    with recording.Recorder(tmp_path, subject, Plan(0, 1, 2, 2, stacks=stacks)) as training:
+        while training.step():
+            pass
+    assert asked == expected
+    why = "which Python functions rank 0 was in is not recorded: every real-time signal has a handler"
+    assert _stack_notes([training.part]) == [why] * stacks
 
 
 def test_the_light_window_may_be_kinetos_by_choice(made_gpu, tmp_path):

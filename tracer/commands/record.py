@@ -48,7 +48,7 @@ examples:
 # Options that mean something where a SCRIPT is recorded; all others are the built-in workload's.
 OF_SCRIPTS = {
     *("gpus", "device", "ranks", "wait", "warmup", "active", "light", "rounds", "every", "keep"),
-    *("output", "force", "script"),
+    *("no_stacks", "output", "force", "script"),
     *(option.strip("-").replace("-", "_") for option in HOST_OPTIONS),
 }
 
@@ -67,6 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     how = parser.add_argument_group("steps")
     add_step_arguments(how, "rounds of timed blocks (default: 8; on a CPU, and for a script, 3)")
+    how.add_argument(
+        "--no-stacks", action="store_true", help="do not record which of your Python functions run between operators"
+    )
     how.add_argument("--every", type=positive, metavar="N", help="record a script again every N steps")
     how.add_argument(
         "--keep", type=positive, metavar="K", help="with --every: keep the newest K recordings (default: 5)"

@@ -96,6 +96,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         warmup=options.warmup,
         active=options.active,
         light=options.light,
+        stacks=not options.no_stacks,
         rounds=options.rounds or DEFAULTS.rounds,
         every=options.every,
         keep=options.keep or DEFAULTS.keep,

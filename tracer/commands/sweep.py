@@ -74,6 +74,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scheduler_argument(out)
     add_cache_argument(out)
     out.add_argument("--force", action="store_true", help="replace files that exist")
+    # Cells are recorded for their times, and earlier sweeps, which may go on, had no such option.
+    parser.set_defaults(no_stacks=True)
 
 
 def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ import msgspec
 
 from analyzers.paths import open_file, read_text
 from analyzers.run import HostStates
-from tracer.recording.windows import HostRow
+from tracer.recording.windows import COUNTER, HostRow
 
 # So many collections of a block of steps become rows; a step's time has all of them.
 MOST_COLLECTIONS = 1 << 16
@@ -144,7 +144,7 @@ class HostWatch:
             counts = {name: _counted(before.usage, after.usage, of) for name, of in COUNTERS.items()}
             for name, values in (("waiting for a core (ns per step)", waits), ("of the main thread", counts)):
                 known = {key: value for key, value in values.items() if value is not None}
-                found.append(HostRow("host_state", name, pid, before.time_ns, None, known))
+                found.append(HostRow("host_state", name, pid, before.time_ns, None, known, COUNTER))
         return found
 
     def forget(self) -> None:

@@ -130,6 +130,7 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
     step_numbers: dict[str, list[list[int]]] = {}
     kept_rounds: dict[str, int] | None = None
     why_no_nosync: str | None = None
+    why_no_stacks: str | None = None
     ended: bool = False
 
     @property

@@ -65,6 +65,7 @@ from tracer.recording.windows import (
     HostTimes,
     KinetoWindow,
     Outlook,
+    PythonSamples,
     StepBlock,
     StepTimes,
     blocks_of_round,
@@ -184,6 +185,7 @@ class Recorder:
         self._identity = ""
         self._light: LightRecorder = plan.light
         self._why_not_cupti: str | None = None
+        self._why_no_stacks: str | None = None
         self._label: str | None = "settling"
         self._total = plan.wait
         self._finished = False
@@ -382,14 +384,18 @@ class Recorder:
             self._synchronize()
             self.meeting.barrier()
             times = self._new_times(block, taken)
+            samples = ranges.enter_context(PythonSamples(sampling=self._plan.stacks and block.keep in (FULL, EARLY)))
             for step in range(active):
                 yield
                 self._mark(times)
                 if step == active - 1:
+                    samples.end()
                     self._synchronize()
                 window.step()
         if block.keep is not None:
-            window.write(taken.folder / block.folder(taken.round), self.meeting.rank, self._hosts.rows())
+            rows = [*self._hosts.rows(), *samples.rows()]
+            window.write(taken.folder / block.folder(taken.round), self.meeting.rank, rows)
+            self._why_no_stacks = self._why_no_stacks or samples.why_not
         if isinstance(window, CuptiWindow):
             self._agree_on(window, block, taken)
 
@@ -478,6 +484,7 @@ class Recorder:
             training=self._training,
             kept_rounds=kept_rounds,
             why_no_nosync=_why_no_nosync(self._subject),
+            why_no_stacks=self._why_no_stacks,
             ended=kept_rounds is not None and not self._subject.goes_on,
         )
         write_part(taken.folder, self.part)

@@ -44,7 +44,7 @@ def assemble(folder: Path, name: str, transport: str | None) -> None:
     parts = read_parts(folder)
     rounds = _kept_rounds(parts)
     _keep_windows(folder, rounds)
-    notes = [*parts[0].facts.notes, *_incomplete(parts), *_light_notes(parts)]
+    notes = [*parts[0].facts.notes, *_incomplete(parts), *_light_notes(parts), *_stack_notes(parts)]
     if _incomplete(parts) or parts[0].failed_nosync is not None:
         # The nosync windows that there are may be those of some ranks alone.
         shutil.rmtree(folder / NOSYNC, ignore_errors=True)
@@ -85,6 +85,13 @@ def _light_notes(parts: Sequence[RankPart]) -> list[str]:
     if first.failed_nosync is not None:
         notes.append(f"there is no window without gradient synchronization: {first.failed_nosync}")
     return notes
+
+
+def _stack_notes(parts: Sequence[RankPart]) -> list[str]:
+    without = next((part for part in parts if part.why_no_stacks is not None), None)
+    if without is None:
+        return []
+    return [f"which Python functions rank {without.rank} was in is not recorded: {without.why_no_stacks}"]
 
 
 def _keep_windows(folder: Path, rounds: Mapping[str, int]) -> None:

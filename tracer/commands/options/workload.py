@@ -161,6 +161,7 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
             warmup=options.warmup,
             active=options.active,
             light=options.light,
+            stacks=not options.no_stacks,
             rounds=options.rounds or DEFAULT_ROUNDS[device],
         ),
         image_size=options.image_size or CIFAR10_SIZE,

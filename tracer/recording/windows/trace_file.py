@@ -61,8 +61,12 @@ def microseconds(ns: int) -> msgspec.Raw:
     return msgspec.Raw(f"{sign}{ns // 1000}.{ns % 1000:03d}".encode())
 
 
+# Phases of rows: with a length, counters' values from then on, and moments of a thread.
+SPAN, COUNTER, MOMENT = "X", "C", "i"
+
+
 class HostRow(msgspec.Struct, frozen=True):
-    """What a thread of this process was in, on the system's clock; without an end a counter's values from then on."""
+    """What a thread of this process was in, on the system's clock; only spans have an end."""
 
     category: str
     name: str
@@ -70,6 +74,7 @@ class HostRow(msgspec.Struct, frozen=True):
     start_ns: int
     end_ns: int | None
     arguments: dict[str, Any]
+    phase: str = SPAN
 
     def event(self, base_ns: int) -> dict[str, Any]:
         """Return the row as an event of a trace whose times begin at `base_ns`."""
@@ -78,5 +83,5 @@ class HostRow(msgspec.Struct, frozen=True):
         made = event(self.category, self.name, place, span_ns, base_ns, self.arguments)
         if self.end_ns is None:
             del made["dur"]
-            made["ph"] = "C"
+            made["ph"] = self.phase
         return made
