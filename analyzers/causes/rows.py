@@ -18,7 +18,7 @@ class ChargeRow(msgspec.Struct, frozen=True):
     """Part of the critical path of the typical steps, ns of all of them: whose, why, in which phase, and where.
 
     `rank` is null for transfers, which are a group's, and for what is unresolved; `group` is null for all else. `at` is
-    the operator, module or range that the host was in, null for none.
+    the operator, Python function, module or range that the host was in, null for none.
     """
 
     rank: int | None

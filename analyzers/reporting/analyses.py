@@ -189,7 +189,7 @@ class Analyses:
 
     @cached_property
     def idle(self) -> IdleRows:
-        """Return idle time by phase, and by operator or module."""
+        """Return idle time by phase, and by operator, Python function or module."""
         return idle_rows(self.run.measured)
 
     @cached_property

@@ -36,8 +36,6 @@ PREFIX = "nn.Module: "
 # The model itself has no name among its own modules.
 ROOT = "(model)"
 _NAMED = re.compile(r"(?P<name>.+) \((?P<type>[^()]+)\)")
-# Python functions, as samples of stacks have them: `augment (train.py:12)`.
-_FUNCTION = re.compile(r".+ \(.+:\d+\)")
 _NUMBERED = re.compile(r"(?P<name>(?P<type>.+?)(?:_\d+)?)")
 
 
@@ -55,8 +53,9 @@ def range_name(name: str, kind: str) -> str:
 
 
 def is_function(name: str) -> bool:
-    """Whether a name is that of a Python function, which samples of stacks have."""
-    return _FUNCTION.fullmatch(name) is not None
+    """Whether a name is that of a Python function as samples of stacks have it: `augment (train.py:12)`."""
+    place = name.removesuffix(")")
+    return place != name and " (" in place and place.rpartition(":")[2].isdecimal()
 
 
 def module_of(range_of: str) -> Module | None:

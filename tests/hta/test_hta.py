@@ -29,6 +29,7 @@ from tests.support import samples
 from tests.support.brute_force import OLD_CATEGORIES
 from tests.support.drawing import draw
 from tests.support.samples import RUNS, SAMPLES, params
+from tests.support.stack_samples import copied_with_samples
 from tests.support.tiers import thirds
 from tracer.cli import main
 
@@ -187,6 +188,19 @@ def test_the_frame_is_what_its_own_parser_makes_of_the_file(path):
     # It rounds starts up to whole microseconds; ours are exact.
     early = (frame["ts"] - frame["ts"].iloc[0]).to_numpy() * 1000 - (ours["ts"] - ours["ts"].iloc[0]).to_numpy()
     assert (np.abs(early) < 1000).all()
+
+
+@needs_hta
+@pytest.mark.slow
+def test_samples_of_pythons_stack_are_no_rows_of_its_frame_nor_of_ours(tmp_path):
+    from hta.common.trace import parse_trace_file
+
+    runs = load(ONE_RANK), samples.load(copied_with_samples(ONE_RANK, tmp_path / "sampled"))
+    assert [len(run.ranks[0].events.samples) > 0 for run in runs] == [False, True]
+    plain, sampled = (quietly(parse_trace_file, str(run.ranks[0].path))[1] for run in runs)
+    assert len(plain) == len(sampled)
+    plain, sampled = (to_hta(run).t.traces[0] for run in runs)
+    assert plain["ts"].tolist() == sampled["ts"].tolist()
 
 
 @needs_hta

@@ -1,8 +1,6 @@
 """Python outside of operators by function: drawn, by brute force; and all other figures, which samples leave alone."""
 
-import gzip
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -15,8 +13,9 @@ from analyzers.reporting import report, to_json
 from analyzers.trace.events import Samples
 from tests.support.idle_told import causes, drawn, us
 from tests.support.samples import SAMPLES, reported
+from tests.support.stack_samples import copied_with_samples, sample
 from tests.support.tiers import cases
-from tests.support.training import ENGINE, MAIN, host, kernel, ranged, step, told, traced
+from tests.support.training import ENGINE, host, kernel, ranged, step, told, traced
 
 # Idle from 10 to 1110, and the host in Python from 10 to 120, 200 to 600, 700 to 1105.
 ROWS = [
@@ -26,12 +25,6 @@ ROWS = [
     host("aten::mul", 600, 100),
     *kernel("second", 1105, 1110, 5),
 ]
-
-
-def sample(name, ts, held=0.0, *, tid=MAIN):
-    """A sample as `tracer record` writes it, in microseconds."""
-    row = {"ph": "i", "cat": "python_sample", "name": name, "pid": 9, "tid": tid, "ts": ts}
-    return row | {"args": {"held_ns": round(held * 1000), "stack": [f"train.py:1 {name}"]}}
 
 
 def in_python(trace):
@@ -120,20 +113,6 @@ def test_by_brute_force(data):
         assert dict(told) == brute_force(start, end, samples)
 
 
-def with_samples(text):
-    """A trace with a sample every 100 us of each thread that runs operators, in front of all other rows."""
-    document = json.loads(text)
-    rows = [row for row in document["traceEvents"] if row.get("cat") == "cpu_op"]
-    added = []
-    for tid in sorted({row["tid"] for row in rows}):
-        instants = [row["ts"] for row in rows if row["tid"] == tid]
-        for place, at in enumerate(np.arange(min(instants), max(instants), 100.0)[:5000].tolist()):
-            row = sample(f"function {place % 7} (train.py:{place % 7})", round(at, 3), 50 * (place % 3), tid=tid)
-            added.append(row | {"pid": rows[0]["pid"]})
-    document["traceEvents"] = added + document["traceEvents"]
-    return json.dumps(document)
-
-
 def figures(found):
     """A report's figures, without what says where the host was in Python, which the profiler may have held up there."""
     document = json.loads(to_json(found))
@@ -144,14 +123,10 @@ def figures(found):
     return document
 
 
-@pytest.mark.parametrize("name", ["resnet18-ddp1", "resnet18-ddp2-sick"])
+@pytest.mark.parametrize("name", ["resnet18-ddp1", pytest.param("resnet18-ddp2-sick", marks=pytest.mark.slow)])
 def test_no_other_figure_knows_of_samples(name, tmp_path):
-    run = SAMPLES / name
-    shutil.copytree(run, tmp_path / name)
-    for file in run.glob("rank*.json.gz"):
-        sampled = gzip.compress(with_samples(gzip.decompress(file.read_bytes())).encode(), 1)
-        (tmp_path / name / file.name).write_bytes(sampled)
-    plain, named = reported(run), report(summarize(tmp_path / name, causes=True))
+    sampled = copied_with_samples(SAMPLES / name, tmp_path / name)
+    plain, named = reported(SAMPLES / name), report(summarize(sampled, causes=True))
     assert figures(plain) == figures(named)
     for of in (plain, named):
         assert sum(line.ns for line in of.idle.lines if line.cause == "python") == sum(

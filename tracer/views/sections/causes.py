@@ -10,6 +10,7 @@ from analyzers.reporting import Report
 from analyzers.units import count, ms, percent, rounded_percent
 from tracer.views import Field, Heading, Paragraph, Place, Section, Table, milliseconds, table
 from tracer.views.sections.idle import MEANINGS as OF_IDLE
+from tracer.views.sections.idle import shortened
 
 # What each cause means, for somebody who has not read docs/measuring.md.
 MEANINGS = {
@@ -50,7 +51,6 @@ _NAMED, _MOST_NAMED = 0.1, 3
 MOST_RANKS, _MOST_SHARES = 4, 8
 MOST_GROUPS = 6
 MOST_CHARGES = 20
-_LONGEST_NAME = 44
 # In front of a node of autograd's name, which the phase says.
 _NODE = "autograd::engine::evaluate_function: "
 _NEAR = "who came within a hundredth of the step of the last counts as well"
@@ -220,7 +220,7 @@ def _charges(report: Report, rows: Sequence[ChargeRow], charges: ChargesSummary)
         *([device] if several else []),
         Field("cause", True, help=_CAUSE, cell=lambda row: _spaced(row.cause)),
         Field("phase", True, help="The part of the step that it belongs to.", cell=lambda row: _spaced(row.phase)),
-        Field("where", True, help="The operator, module or range around it.", cell=_where),
+        Field("where", True, help="The operator, Python function, module or range around it.", cell=_where),
     )
 
     def place(row: ChargeRow) -> Place | None:
@@ -234,5 +234,4 @@ def _whose(row: ChargeRow) -> str:
 
 
 def _where(row: ChargeRow) -> str:
-    where = (row.at or "-").removeprefix(_NODE)
-    return where if len(where) <= _LONGEST_NAME else f"{where[: _LONGEST_NAME - 3]}..."
+    return shortened((row.at or "-").removeprefix(_NODE))

@@ -8,6 +8,7 @@ from statistics import median
 
 from analyzers.rank import OTHERS
 from analyzers.reporting import IDLE_CAUSES, IdleLine, Report, Window, rows_of_typical, typical_of
+from analyzers.trace import is_function
 from analyzers.units import ms, percent
 from tracer.views import Field, Heading, Paragraph, Section, Table, count, milliseconds, table
 
@@ -35,7 +36,11 @@ _PHASES = {
 }
 _MEAN = "Per step, the mean over typical windows."
 _MEAN_OF_ALL = "Per step, the mean over all windows."
-_WHERE = "The operator or module that the CPU ran while the device was idle."
+_WHERE = "The operator, Python function or module that the CPU ran while the device was idle."
+_REVEALS = (
+    "Functions, files and lines are of the program that was recorded: who is sent this sees them. tracer record "
+    "--no-stacks leaves them out."
+)
 _LINES = 8
 _LONGEST_NAME = 44
 
@@ -100,13 +105,22 @@ def _by_line(report: Report) -> Section:
     )
     longest = [key for key, _ in ns.most_common(_LINES)]
     title = "Where the CPU is while a device is idle, ms per step (means over all windows)"
-    return [Heading(title), table(fields, longest)] if longest else []
+    reveals = [Paragraph(_REVEALS, is_faint=True)] if any(is_function(place) for place, _, _ in longest) else []
+    return [Heading(title), table(fields, longest), *reveals] if longest else []
 
 
 def _key(line: IdleLine) -> tuple[str, str, str]:
     place = line.name or ("Python" if line.cause == "python" else "no operator")
     where = f"{line.call} of {place}" if line.call else place
-    return where if len(where) <= _LONGEST_NAME else f"{where[: _LONGEST_NAME - 3]}...", line.cause, line.phase
+    return shortened(where), line.cause, line.phase
+
+
+def shortened(name: str) -> str:
+    """Return a name of a place where there is little room: of a Python function's file without its folder."""
+    function, _, file = name.rpartition(" (")
+    if len(name) > _LONGEST_NAME and is_function(name):
+        name = f"{function} ({file.rpartition('/')[2]}"
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def _launches(report: Report) -> Section:
