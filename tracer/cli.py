@@ -126,7 +126,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     subparser.check_options(command_arguments)
     options, unknown = parser.parse_known_args(command_arguments)
     subparser.check_unknown(unknown)
-    options.script = script
+    options.script, options.own_words = script, command_arguments
     if script is not None and options.command != RECORD:
         parser.error(f"{options.command} runs no SCRIPT: leave out -- and the words after it")
     return options

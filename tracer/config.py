@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from itertools import product
 from typing import Literal, TypeVar, get_args
 
 import msgspec
@@ -129,8 +128,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     With `every`, another recording begins each so many steps, and the newest `keep` recordings are kept. `light` is
     what records light windows; Kineto does where CUPTI alone cannot. With `unprofiled_s` the first unprofiled block of
-    a round goes on for so long, and for LONG_BLOCK steps at least. `stacks`: full windows
-    say in which functions of Python the main thread is.
+    a round goes on for so long, and for LONG_BLOCK steps at least. `stacks`: full windows say in which functions of
+    Python the main thread is.
     """
 
     wait: int = 10
@@ -155,13 +154,19 @@ class Plan(msgspec.Struct, frozen=True):
 
         Blocks shrink before rounds go: three rounds of short blocks tell more of how steps differ than a long one.
         """
-        waits = sorted({self.wait, min(self.wait, EARLY_STEPS)}, reverse=True)
-        shapes = product(range(self.rounds, 0, -1), range(self.warmup, 0, -1), waits)
-        for rounds, warmup, wait in shapes:
-            active = (steps - wait) // (rounds * BLOCKS_OF_ROUND[device]) - warmup
-            if active >= min(LEAST_ACTIVE, self.active):
-                shorter = {"wait": wait, "warmup": warmup, "active": min(active, self.active), "rounds": rounds}
-                return msgspec.structs.replace(self, **shorter)
+        wait, least, whole = min(self.wait, EARLY_STEPS), min(LEAST_ACTIVE, self.active), self.warmup + self.active
+        for rounds in range(self.rounds, 0, -1):
+            blocks = rounds * BLOCKS_OF_ROUND[device]
+            block = min((steps - wait) // blocks, whole)
+            if block >= 1 + least:
+                warmup = min(max(round(block * self.warmup / whole), 1), block - least)
+                return msgspec.structs.replace(
+                    self,
+                    wait=min(self.wait, steps - blocks * block),
+                    warmup=warmup,
+                    active=block - warmup,
+                    rounds=rounds,
+                )
         return None
 
     def total(self, device: DeviceType) -> int:
@@ -173,9 +178,9 @@ class Plan(msgspec.Struct, frozen=True):
         shorter = self.fitting(steps, device)
         if shorter is None:
             least = Plan(wait=min(self.wait, EARLY_STEPS), warmup=1, active=min(self.active, LEAST_ACTIVE), rounds=1)
-            return f"the shortest that has controls {least.total(device)}"
+            return f"the shortest with steps that are timed without the profiler takes {least.total(device)}"
         options = f"--wait {shorter.wait} --warmup {shorter.warmup} --active {shorter.active} --rounds {shorter.rounds}"
-        return f"one with {options} {shorter.total(device)}"
+        return f"with {options} it takes {shorter.total(device)}"
 
     def check(self) -> None:
         """Raise UsageError where the plan cannot be followed."""

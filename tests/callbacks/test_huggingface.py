@@ -56,7 +56,7 @@ def test_the_model_that_the_optimizer_trains_is_recorded(new_callback, tmp_path)
 
 def test_a_training_that_is_too_short_says_so(new_callback, tmp_path, caplog):
     fit(new_callback(tmp_path / "run", plan=PLAN), steps=3)
-    assert "not recorded whole: training ended after 2 steps; this recording takes 9: nothing" in caplog.text
+    assert "not recorded whole: training ended after 3 steps; this recording takes 10; nothing" in caplog.text
     assert list(tmp_path.iterdir()) == []
 
 

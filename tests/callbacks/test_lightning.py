@@ -100,7 +100,7 @@ def test_a_recording_that_cannot_be_made_ends_no_training(new_callback, tmp_path
 
 def test_a_training_that_is_too_short_says_so(new_callback, tmp_path, caplog):
     FakeTrainer(new_callback(tmp_path / "run", plan=PLAN)).fit(steps=3)
-    assert "not recorded whole: training ended after 2 steps; this recording takes 9: nothing" in caplog.text
+    assert "not recorded whole: training ended after 3 steps; this recording takes 10; nothing" in caplog.text
 
 
 def test_a_plan_that_cannot_be_followed_is_refused_before_training(new_callback, tmp_path):

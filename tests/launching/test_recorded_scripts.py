@@ -188,12 +188,12 @@ def test_whichever_rank_of_a_session_fails_what_all_had_is_kept(tmp_path, crash,
         (
             ["--steps", "5"],
             True,
-            "the script took 5 steps: a whole recording takes 109, the shortest that has controls 13",
+            "the script took 5 steps; a whole recording takes 109, the shortest with steps that are timed without the",
         ),
-        (["--steps", "20"], True, "one with --wait 4 --warmup 3 --active 2 --rounds 1 19"),
-        (["--steps", "50"], False, "one with --wait 4 --warmup 3 --active 2 --rounds 3 49"),
+        (["--steps", "20"], True, "with --wait 5 --warmup 1 --active 4 --rounds 1 it takes 20"),
+        (["--steps", "50"], False, "with --wait 5 --warmup 1 --active 4 --rounds 3 it takes 50"),
         (["--steps", "60", "--crash", "1:30"], True, "the script took 31 steps"),
-        (["--steps", "20", "--exit", "os"], True, "a whole recording takes 109 steps"),
+        (["--steps", "20", "--exit", "os"], True, "the recording ended after at least 4 of 109 steps"),
     ],
 )
 def test_a_script_that_ends_before_its_recording_leaves_a_report(tmp_path, words, early, takes):
@@ -214,10 +214,12 @@ def test_a_plain_script_is_not_run_on_every_rank(tmp_path):
     code, out, lines = end(stopped)
     assert (code, out) == (1, b"")
     assert said(lines)[0].endswith("2 ranks, on the CPU; 109 training steps of each")
-    assert said(lines)[-1].endswith(f"was stopped; tracer record --ranks 1 {' '.join(script)} records one")
+    assert said(lines)[-1].endswith(
+        f"To record it on one: tracer record -o {tmp_path / 'out'} --device cpu --ranks 1 {' '.join(script)}"
+    )
     code, out, lines = end(warned)
     assert (code, len(out.splitlines())) == (0, 2)
-    assert said(lines)[1].startswith("warning: the script has joined no process group before its first step")
+    assert said(lines)[1].startswith("warning: the script joined no process group in its first step")
 
 
 @pytest.mark.slow

@@ -207,7 +207,7 @@ def test_a_round_that_cannot_be_read_is_named(record, tmp_path):
 
 
 def test_cells_to_come_take_their_steps_and_what_others_took_beyond_theirs():
-    """A recording has 100 steps or 3 s, and 8 steps besides; on a CPU all ranks' work counts."""
+    """A recording has 100 steps or 3 s, and 6 steps besides; on a CPU all ranks' work counts."""
     costs = Costs({cell.name: config(cell) for cell in CELLS})
     first = [(cell.name, True) for cell in CELLS]
     assert (costs.left_s(first, 2), costs.are_measured) == (4 * 3 + 2 * 10, False)
@@ -215,10 +215,10 @@ def test_cells_to_come_take_their_steps_and_what_others_took_beyond_theirs():
     costs.note("ddp1-batch2", True, 5.0)
     costs.launches_s.append(7.0)
     assert costs.are_measured
-    beyond = 5 - 3 - 4 * 2 * 0.01
+    beyond = 5 - 3 - 3 * 2 * 0.01
     assert costs.left_s(first[:1], 0) == pytest.approx(5.0)
-    assert costs.left_s(first[1:2], 1) == pytest.approx(3 + 8 * 0.02 + beyond + 7)
-    assert costs.left_s(first[3:], 0) == pytest.approx(104 * 0.04 + 4 * 0.04 + beyond)
+    assert costs.left_s(first[1:2], 1) == pytest.approx(3 + 6 * 0.02 + beyond + 7)
+    assert costs.left_s(first[3:], 0) == pytest.approx(106 * 0.04 + beyond)
 
 
 def test_epochs_cost_in_the_first_round():

@@ -152,7 +152,7 @@ def test_of_a_recording_that_ended_early_the_rounds_stay_that_all_ranks_have(fin
     assert names(output) == ["rank0.json.gz", "rank1.json.gz", "run.json"]
     assert (output / "rank0.json.gz").read_text() == "round 1"
     manifest, _ = read_manifest(output)
-    assert manifest.notes == ["the recording ended after 20 of 40 steps: its controls are of 1 of 2 rounds"]
+    assert manifest.notes == ["the recording ended after at least 20 of 40 steps: its controls are of 1 of 2 rounds"]
 
 
 def test_nothing_is_made_of_no_round(finisher, output):
@@ -165,8 +165,8 @@ def test_nothing_is_made_of_no_round(finisher, output):
     )
     leave(finisher, 1, rounds=0, ended=False, trained=20)
     assert finisher.how_far() == (
-        "training ended before rank 1 had the first of 2 rounds; the script took 20 steps: a whole recording takes 40, "
-        "one with --wait 4 --warmup 3 --active 2 --rounds 1 19"
+        "training ended before rank 1 had the first of 2 rounds; the script took 20 steps; a whole recording takes 40, "
+        "with --wait 5 --warmup 1 --active 4 --rounds 1 it takes 20"
     )
 
 
@@ -186,7 +186,8 @@ def test_without_a_round_of_all_ranks_the_early_windows_stay(finisher, output):
         "the recording ended after 20 of 40 steps: it is a full window of 2 early steps, without controls"
     ]
     assert finisher.incomplete == [
-        "the script took 20 steps: a whole recording takes 40, one with --wait 4 --warmup 3 --active 2 --rounds 1 19"
+        "the script took 20 steps; a whole recording takes 40, "
+        "with --wait 5 --warmup 1 --active 4 --rounds 1 it takes 20"
     ]
 
 

@@ -4,7 +4,6 @@ step    1        2       3 4        5 ...
         passes   warm    profiled   settling, then rounds
 """
 
-import itertools
 import time
 
 import msgspec
@@ -18,10 +17,13 @@ from analyzers.reporting.build import report
 from analyzers.run.manifest import read_manifest
 from tests.support.loops import new_training, train
 from tests.support.tiers import cases
+from tracer.atomic_files import OWNER
 from tracer.config import EARLY_STEPS, LEAST_ACTIVE, Plan
+from tracer.recording.collect import Finisher
 from tracer.recording.rank_part import Facts, read_parts
 from tracer.recording.recorder import Recorder, Subject
 from tracer.recording.windows.outlook import Outlook, pace_s
+from tracer.sessions import session
 
 DEFAULT = Plan()
 
@@ -32,7 +34,7 @@ def ended_after(steps, folder, plan=DEFAULT, **more):
     recorder = Recorder(folder, Subject(model, Facts(), **more), plan)
     recorder.begin()
     train(model, optimizer, recorder.step, steps)
-    recorder.close()
+    recorder.close(trained=recorder.done)
     (part,) = read_parts(folder / "run")
     return part, sorted(str(file.relative_to(folder / "run")) for file in folder.rglob("*.json.gz"))
 
@@ -51,7 +53,7 @@ def test_no_step_is_profiled_early_without_room_in_the_wait_or_where_training_is
 
 
 def test_an_early_window_is_a_run_of_two_steps_that_is_hardly_trusted(tmp_path):
-    with pytest.warns(tracer.IncompleteRecording, match=r"8 steps; this recording takes 109: .*run has what there was"):
+    with pytest.warns(tracer.IncompleteRecording, match=r"8 steps; this recording takes 109; .*run has what there was"):
         short(tmp_path / "run", 8)
     manifest, _ = read_manifest(tmp_path / "run")
     assert manifest.profiler["early_steps"] == 2
@@ -68,19 +70,22 @@ def test_an_early_window_is_a_run_of_two_steps_that_is_hardly_trusted(tmp_path):
 
 def short(output, taken, **more):
     model, optimizer = new_training()
-    with tracer.Session(output, model, **more) as session:
-        train(model, optimizer, session.step, taken)
+    with tracer.Session(output, model, **more) as recorded:
+        train(model, optimizer, recorded.step, taken)
 
 
 def test_a_strict_session_that_did_not_finish_raises_and_keeps_what_there_was(tmp_path):
-    with pytest.raises(tracer.SessionIncomplete, match=r"8 steps; .*: .*run has what there was"):
+    with pytest.raises(tracer.SessionIncomplete, match=r"8 steps; .*run has what there was"):
         short(tmp_path / "run", 8, strict=True)
     assert (tmp_path / "run" / "rank0.json.gz").is_file()
 
 
-@pytest.mark.parametrize("steps", [13, 20, 50])
-def test_blocks_shrink_to_what_is_known_to_come(tmp_path, steps):
-    short(tmp_path / "run", steps, steps=steps, strict=True)
+@pytest.mark.parametrize(("steps", "is_given"), [(13, True), (14, False), (20, True), (50, True), (50, False)])
+def test_blocks_shrink_to_what_is_known_to_come(tmp_path, steps, is_given):
+    """Without a model the session begins behind the first step."""
+    model, optimizer = new_training()
+    with tracer.Session(tmp_path / "run", model if is_given else None, steps=steps, strict=True) as recorded:
+        train(model, optimizer, recorded.step, steps)
     manifest, _ = read_manifest(tmp_path / "run")
     assert manifest.notes == []
     assert len(manifest.controls.full.blocks) == (3 if steps == 50 else 1)
@@ -104,12 +109,71 @@ def test_a_loop_that_fails_keeps_its_early_window_and_its_rounds(tmp_path, caplo
 
 def test_a_session_that_nobody_closes_ends_with_its_process(tmp_path):
     model, optimizer = new_training()
-    session = tracer.Session(tmp_path / "run", model)
-    train(model, optimizer, session.step, 8)
+    kept = tracer.Session(tmp_path / "run", model)
+    train(model, optimizer, kept.step, 8)
     assert not (tmp_path / "run").exists()
-    session._end_with_process()
+    session._end_all()
     assert (tmp_path / "run" / "rank0.json.gz").is_file()
-    assert session.step() is False
+    assert kept.step() is False
+
+
+def test_a_cell_that_was_stopped_and_run_again_leaves_its_second_recording(tmp_path):
+    """Whatever still holds on to the first session."""
+    plan = Plan(wait=4, warmup=1, active=2, rounds=1)
+    sessions = []
+    for steps in (8, 20):
+        model, optimizer = new_training()
+        sessions.append(tracer.Session(tmp_path / "run", model, plan=plan, force=True))
+        train(model, optimizer, sessions[-1].step, steps)
+    session._end_all()
+    manifest, _ = read_manifest(tmp_path / "run")
+    assert (manifest.notes, manifest.controls.full is not None) == ([], True)
+
+
+@pytest.mark.parametrize("broken", [OSError(28, "No space left on device"), tracer.TracerError("it is in the way")])
+def test_what_goes_wrong_while_a_failed_loop_ends_hides_no_error_of_its_own(tmp_path, monkeypatch, caplog, broken):
+    def fail(self):
+        raise broken
+
+    monkeypatch.setattr(Finisher, "take_rest", fail)
+    model, optimizer = new_training()
+    with pytest.raises(ZeroDivisionError), tracer.Session(tmp_path / "run", model) as failing:
+        train(model, optimizer, failing.step, 8)
+        raise ZeroDivisionError
+    assert "what there was could not be kept" in caplog.text
+    (left,) = tmp_path.iterdir()
+    assert (left / "run" / "early" / "rank0.json.gz").is_file()
+
+
+def test_a_fork_of_the_process_ends_nothing(tmp_path, monkeypatch):
+    model, optimizer = new_training()
+    forked = tracer.Session(tmp_path / "run", model)
+    train(model, optimizer, forked.step, 8)
+    with monkeypatch.context() as child:
+        child.setattr(session.os, "getpid", lambda: -1)
+        forked.close()
+        session._end_all()
+    assert not (tmp_path / "run").exists()
+    with pytest.warns(tracer.IncompleteRecording):
+        forked.close()
+    assert (tmp_path / "run" / "rank0.json.gz").is_file()
+
+
+def test_the_rest_of_what_another_rank_has_taken_is_no_recording(tmp_path):
+    """A rank that was still writing makes the folder anew, in which nobody is its owner."""
+    model, optimizer = new_training()
+    late = tracer.Session(tmp_path / "run", model)
+    train(model, optimizer, late.step, 8)
+    (hidden,) = tmp_path.iterdir()
+    (hidden / OWNER).unlink()
+    late._fail("rank 1 has left")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("steps", [0, -5])
+def test_a_training_without_steps_is_none(tmp_path, steps):
+    with pytest.raises(tracer.UsageError, match="1 or more"):
+        tracer.Session(tmp_path / "run", steps=steps)
 
 
 PLANS = st.builds(Plan, st.integers(0, 12), st.integers(1, 4), st.integers(1, 9), st.integers(1, 4))
@@ -119,25 +183,23 @@ PLANS = st.builds(Plan, st.integers(0, 12), st.integers(1, 4), st.integers(1, 9)
 @settings(max_examples=cases(200))
 def test_a_plan_that_fits_is_no_longer_and_there_is_one_where_any_would_do(plan, steps, device):
     fitting = plan.fitting(steps, device)
-    ranges = (
-        {plan.wait, min(plan.wait, EARLY_STEPS)},
-        range(1, plan.warmup + 1),
-        range(min(plan.active, LEAST_ACTIVE), plan.active + 1),
-        range(1, plan.rounds + 1),
-    )
-    all_that_fit = [found for shape in itertools.product(*ranges) if (found := Plan(*shape)).total(device) <= steps]
-    assert (fitting is None) == (not all_that_fit)
+    least = Plan(min(plan.wait, EARLY_STEPS), 1, min(plan.active, LEAST_ACTIVE), 1)
+    assert (fitting is None) == (least.total(device) > steps)
     if fitting is not None:
-        assert fitting in all_that_fit
-        assert fitting.rounds == max(found.rounds for found in all_that_fit)
+        assert fitting.total(device) <= steps
+        assert least.active <= fitting.active <= plan.active
+        assert 1 <= fitting.warmup <= plan.warmup
+        assert least.wait <= fitting.wait <= plan.wait
+        one_more = msgspec.structs.replace(least, rounds=fitting.rounds + 1)
+        assert fitting.rounds == plan.rounds or one_more.total(device) > steps
         assert (fitting == plan) == (plan.total(device) <= steps)
 
 
 def test_a_script_that_was_too_short_is_told_the_options_that_fit_it():
-    assert DEFAULT.advice(20, "cpu") == "one with --wait 4 --warmup 3 --active 2 --rounds 1 19"
-    assert DEFAULT.advice(20, "cuda") == "one with --wait 4 --warmup 2 --active 2 --rounds 1 20"
-    assert DEFAULT.advice(50, "cuda") == "one with --wait 10 --warmup 1 --active 2 --rounds 3 46"
-    assert DEFAULT.advice(12, "cpu") == "the shortest that has controls 13"
+    assert DEFAULT.advice(20, "cpu") == "with --wait 5 --warmup 1 --active 4 --rounds 1 it takes 20"
+    assert DEFAULT.advice(50, "cuda") == "with --wait 10 --warmup 1 --active 2 --rounds 3 it takes 46"
+    assert DEFAULT.advice(100, "cuda") == "with --wait 4 --warmup 2 --active 6 --rounds 3 it takes 100"
+    assert DEFAULT.advice(12, "cpu") == "the shortest with steps that are timed without the profiler takes 13"
 
 
 def test_what_a_recording_takes_is_told_from_its_early_steps():

@@ -208,7 +208,7 @@ def test_a_training_loop_that_ends_early_is_an_error(tmp_path):
     optimizer = torch.optim.SGD(model.parameters())
     subject = Subject(model, Facts(), optimizer)
     training = Recorder(tmp_path, subject, Plan(0, 1, 1, 1), lambda label, done, total: None)
-    with pytest.raises(SessionIncomplete, match="after 1 steps; this recording takes 6"), training as session:
+    with pytest.raises(SessionIncomplete, match="after 1 step; this recording takes 6"), training as session:
         session.step()
 
 

@@ -43,8 +43,8 @@ class Counting:
         self.done += 1
         return self.done < self.length
 
-    def close(self, why="its training ended"):
-        self.why = why
+    def close(self, why="its training ended", trained=None):
+        self.why, self.trained = why, trained
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_nor_does_a_reason_that_cannot_be_written_down(watched, model, folder, m
 
 @pytest.mark.parametrize("broken", ["close", "folder"])
 def test_nor_does_what_goes_wrong_while_it_ends(watched, model, folder, monkeypatch, broken):
-    def fail(self, why=""):
+    def fail(self, why="", trained=None):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Counting, "step", fail)
@@ -423,8 +423,8 @@ def test_a_short_training_whose_optimizer_was_replaced_says_so(watched, model, f
 @pytest.fixture
 def one_of_two(monkeypatch):
     """This process is the first of two ranks that were launched, and in no process group."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("TORCHELASTIC_RUN_ID", "x")):
+        monkeypatch.setenv(name, value)
 
 
 def test_where_tracer_chose_the_ranks_a_script_without_a_process_group_is_stopped(one_of_two, watched, model, folder):
@@ -433,9 +433,11 @@ def test_where_tracer_chose_the_ranks_a_script_without_a_process_group_is_stoppe
     with pytest.raises(SystemExit) as ended:
         watched.stepped(optimizer)
     assert ended.value.code == 1
+    # Whoever catches that trains on, unrecorded.
+    watched.stepped(optimizer)
     assert reasons(folder) == [
-        "the script has joined no process group before its first step: each of its 2 ranks would train all by itself, "
-        "and was stopped; tracer record --gpus 1 train.py records one"
+        "the script joined no process group in its first step: each of its 2 ranks would train all by itself, and was "
+        "stopped. To record it on one: tracer record --gpus 1 train.py"
     ]
     assert Counting.all == []
 
@@ -459,12 +461,38 @@ def test_ranks_that_have_met_are_not_stopped(one_of_two, watched, model, folder,
     assert rank_process.take_notes(folder) == []
 
 
-def test_a_step_that_a_graph_is_captured_from_is_none(watched, model, monkeypatch):
+@pytest.mark.parametrize("words", [{"WORLD_SIZE": ""}, {"WORLD_SIZE": "8"}])
+def test_a_world_that_somebody_else_names_is_not_this_script_s(watched, model, folder, monkeypatch, words):
+    """As in a pod of a cluster, where one process is started by hand."""
+    for name, value in words.items():
+        monkeypatch.setenv(name, value)
+    watched.stepped(*optimizers(model, 1))
+    assert (len(Counting.all), rank_process.take_notes(folder)) == (1, [])
+
+
+def test_how_many_steps_a_training_took_is_told_where_one_optimizer_counts_them(watched, model):
+    (optimizer,) = optimizers(model, 1)
+    for _ in range(2):
+        watched.stepped(optimizer)
+    watched.end()
+    assert (Counting.all[0].why, Counting.all[0].trained) == ("its training ended", 2)
+
+
+def test_it_is_not_told_where_several_step(watched, model):
+    for optimizer in optimizers(model):
+        watched.stepped(optimizer)
+    watched.end()
+    assert Counting.all[0].trained is None
+
+
+def test_a_step_that_a_graph_is_captured_from_is_none(watched, model, folder, monkeypatch):
     """Whatever waits for a device would end the capture, and what is called is done when the graph is replayed."""
     (optimizer,) = optimizers(model, 1)
     monkeypatch.setattr(attach.compat, "is_capturing", lambda: True)
     watched.stepped(optimizer)
     assert Counting.all == []
+    watched.stepped(optimizer)
+    assert [why.endswith("nothing here sees a step: use tracer.Session") for why in reasons(folder)] == [True]
     monkeypatch.setattr(attach.compat, "is_capturing", lambda: False)
     watched.stepped(optimizer)
     assert Counting.all[0].done == 1

@@ -47,7 +47,8 @@ class HuggingFaceCallback(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, optimizer: Any = None, **kwargs: Any) -> None:
         """Count a step; at the first, find the model as DDP or FSDP has wrapped it, which the Trainer does not say."""
         if not self._steps.has_begun:
-            self._steps.begin(find_model(optimizer) or kwargs["model"], state.max_steps - state.global_step)
+            left = state.max_steps - state.global_step + 1  # this step among them
+            self._steps.begin(find_model(optimizer) or kwargs["model"], left)
         self._steps.step()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

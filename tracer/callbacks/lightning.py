@@ -62,7 +62,7 @@ class LightningCallback(Callback):
         """Prepare a session for the model as DDP or FSDP has wrapped it."""
         self._trainer = trainer
         self._last_step = trainer.global_step
-        self._steps.begin(trainer.strategy.model, trainer.estimated_stepping_batches - trainer.global_step - 1)
+        self._steps.begin(trainer.strategy.model, trainer.estimated_stepping_batches - trainer.global_step)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count a step where an optimizer has stepped: not each batch, when gradients are accumulated."""

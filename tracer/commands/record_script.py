@@ -16,6 +16,7 @@ from analyzers.units import count
 from tracer.atomic_files import refuse_folder
 from tracer.commands.options import (
     begin_line,
+    devices_of,
     host_count,
     pick_devices,
     read_here,
@@ -47,7 +48,7 @@ def run_script(options: argparse.Namespace) -> int:
     quiet_launcher()
     shown = shlex.join(redacted_command(script.words))
     _say(f"recording {shown} into {output}: {_in_words(ranks, plan)}")
-    recording = Recording(script, ranks, plan, output, options.force, _once(options, shown, ranks))
+    recording = Recording(script, ranks, plan, output, options.force, _once(options, ranks))
     outcome = record_script(recording, _say, script_progress(_say))
     # Whoever read stderr may have gone: the exit code is the script's all the same.
     with suppress(OSError):
@@ -77,17 +78,19 @@ def _ranks(options: argparse.Namespace, script: Script) -> Ranks | None:
 def _in_words(ranks: Ranks | None, plan: Plan) -> str:
     """Say how many ranks are started, on what, and how many training steps of each are recorded."""
     if ranks is None:
-        return f"up to {plan.total('cuda')} training steps of each rank that it starts"
+        device, _ = devices_of(None, None, None)
+        return f"up to {plan.total(device)} training steps of each rank that it starts"
     where = "on the CPU" if ranks.device == "cpu" else "one on each GPU" if ranks.processes > 1 else "on one GPU"
     host = " of this host" if ranks.torchrun else ""
     return f"{count(ranks.processes, 'rank')}{host}, {where}; {plan.total(ranks.device)} training steps of each"
 
 
-def _once(options: argparse.Namespace, shown: str, ranks: Ranks | None) -> str:
+def _once(options: argparse.Namespace, ranks: Ranks | None) -> str:
     """Return the command that records one rank; empty where there is no other, or the user has said how many."""
-    if ranks is None or ranks.torchrun or options.gpus is not None or options.ranks is not None:
+    if ranks is None or ranks.processes == 1 or ranks.torchrun or options.gpus is not None or options.ranks is not None:
         return ""
-    return f"tracer record {'--ranks' if ranks.device == 'cpu' else '--gpus'} 1 {shown}"
+    own = [*options.own_words, "--ranks" if ranks.device == "cpu" else "--gpus", "1"]
+    return shlex.join(redacted_command(["tracer", *own, *options.script]))
 
 
 def _plan(options: argparse.Namespace) -> Plan:

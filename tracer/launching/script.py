@@ -112,7 +112,7 @@ def _why_not(finisher: Finisher, taking: Taking, code: int) -> list[str]:
     """Why there is no recording, or why there is no more of it, as far as the script's processes knew."""
     why = reasons(finisher.folder)
     if finisher.placed or taking.errors:
-        return why or finisher.incomplete
+        return [*why, *finisher.incomplete]
     if why:
         return [f"nothing was recorded: {reason}" for reason in why]
     how_far = finisher.how_far()

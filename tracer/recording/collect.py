@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analyzers.run import MANIFEST, read_manifest
+from analyzers.units import count
 from tracer.atomic_files import PART_OF_RUN, put_in_place, refuse_folder
 from tracer.errors import TracerError
 from tracer.recording.link_rates import nccl_logs, nccl_transport
-from tracer.recording.rank_part import RUN, STEP, RankPart, read_parts, recordings
+from tracer.recording.rank_part import RUN, STEP, RankPart, read_parts, recordings, trained
 from tracer.recording.rank_process import WORK
 from tracer.recording.run_json import assemble
 
@@ -53,7 +54,8 @@ class Finisher:
                 return "ranks were started anew during the recording, and not all of them were recorded again"
             least = min(parts, key=lambda part: part.rounds)
             rounds = "the one round" if least.plan.rounds == 1 else f"the first of {least.plan.rounds} rounds"
-            return f"training ended before rank {least.rank} had {rounds}; {_what_fits(least)}"
+            ended = f"training ended before rank {least.rank} had {rounds}"
+            return "; ".join([ended, *(_what_fits(parts) or [f"a whole recording takes {least.of_steps} steps"])])
         return None
 
     def _unfinished(self) -> list[tuple[Path, list[RankPart]]]:
@@ -69,7 +71,7 @@ class Finisher:
             self._make_room(parts[0].recording)
         put_in_place(recording, final, self.force, MANIFEST)
         self.placed.append(final)
-        self.incomplete += [_what_fits(part) for part in parts if part.kept_rounds is None][:1]
+        self.incomplete += _what_fits(parts)
         if not is_run:
             self._prune()
         return final
@@ -158,12 +160,13 @@ def _is_usable(parts: Sequence[RankPart]) -> bool:
     return has_any and _are_of_one(parts)
 
 
-def _what_fits(part: RankPart) -> str:
+def _what_fits(parts: Sequence[RankPart]) -> list[str]:
     """Say how long a whole recording takes, and with which options it fits a training that was known to be shorter."""
-    whole = f"a whole recording takes {part.of_steps}"
-    if part.trained is None:
-        return f"{whole} steps"
-    return f"the script took {part.trained} steps: {whole}, {part.plan.advice(part.trained, part.trains_on)}"
+    part, steps = parts[0], trained(parts)
+    if steps is None or part.kept_rounds is not None:
+        return []
+    advice = part.plan.advice(steps, part.trains_on)
+    return [f"the script took {count(steps, 'step')}; a whole recording takes {part.of_steps}, {advice}"]
 
 
 def _are_of_one(parts: Sequence[RankPart]) -> bool:

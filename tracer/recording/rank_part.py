@@ -96,8 +96,8 @@ class RankPart(RankRounds, frozen=True, kw_only=True):
 
     `step_numbers` has the number of each step of `steps_ns`. `rounds` and `steps` are how far the recording is, which
     is complete once the part says which rounds are kept; `has_early`: its early window is written. The part is complete
-    when it has `ended`. `trained` is how many steps training had taken when the recording was given up, null where
-    nothing of this process could say so. `light` is what records light windows, `why_not_cupti` why not CUPTI alone.
+    when it has `ended`. `trained` is how many steps training had taken when it ended before its recording, null where
+    that is not known. `light` is what records light windows, `why_not_cupti` why not CUPTI alone.
     """
 
     rank: int
@@ -195,6 +195,11 @@ def read_parts(folder: Path) -> list[RankPart]:
     files = folder.glob(PART.format(rank="*"))
     parts = [msgspec.json.decode(read_file(file), type=RankPart) for file in files]
     return sorted(parts, key=lambda part: part.rank)
+
+
+def trained(parts: Sequence[RankPart]) -> int | None:
+    """Return how many steps a training had taken that ended before its recording; None where no rank could say so."""
+    return max((part.trained for part in parts if part.trained is not None), default=None)
 
 
 def kept_rounds(ranks: Sequence[RankRounds], rounds: int) -> dict[str, int]:

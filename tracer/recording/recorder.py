@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, DeviceState, Parallelism, TrainingSettings
+from analyzers.units import count
 from tracer.config import (
     EARLY_ACTIVE,
     EARLY_STEPS,
@@ -91,13 +92,15 @@ class Subject:
     """What is recorded. Without an optimizer no step is trained without synchronization: it would change the training.
 
     With one, weights, buffers and the optimizer's state are put back after such steps. Where it `goes_on`, it trains as
-    long as the recording wants, and more is added to the ranks' parts when that is complete.
+    long as the recording wants, and more is added to the ranks' parts when that is complete. `uncounted` steps were
+    taken before the recording began.
     """
 
     model: nn.Module
     facts: Facts
     optimizer: torch.optim.Optimizer | None = None
     goes_on: bool = False
+    uncounted: int = 0
 
     @property
     def may_skip_sync(self) -> bool:
@@ -150,7 +153,7 @@ class Recorder:
     """Record a training loop: `begin()`, train a step, call `step()`, until that returns False; `close()` in any case.
 
     As a context manager it does both, and leaving it earlier raises SessionIncomplete. `on_recorded` hears, on every
-    rank, of each folder that has all of it, and `tell` what the recording will take.
+    rank, of each folder that has all of it, and `tell`, on rank 0, what the recording will take.
     """
 
     def __init__(
@@ -217,15 +220,18 @@ class Recorder:
             self._progress(self._label, self.done, self._total)
         return not self._finished
 
-    def close(self, why: str = "its training ended") -> None:
-        """End the recording here; a profiler that is at work is stopped, and ranks that would wait learn why."""
+    def close(self, why: str = "its training ended", trained: int | None = None) -> None:
+        """End the recording here; a profiler that is at work is stopped, and ranks that would wait learn why.
+
+        `trained` is how many steps training has taken that has ended.
+        """
         self._schedule.close()
         self._watching.close()
         if self._finished:
             return
         self.meeting.leave(why)
         if self.part is not None and self.part.kept_rounds is None:
-            self.part = msgspec.structs.replace(self.part, trained=self.done)
+            self.part = msgspec.structs.replace(self.part, trained=trained)
             with suppress(TracerError):  # what is kept does not need it
                 write_part(self._taken.folder, self.part)
 
@@ -236,9 +242,10 @@ class Recorder:
 
     def how_far(self) -> str:
         """Return how far the recording came, and what would fit a training as short as this one."""
+        done, total = self._subject.uncounted + self.done, self._subject.uncounted + self._total
         fits = self._plan.fitting(self.done, self.device) is not None
-        shorter = f" (less with Session's steps={self.done})" if fits else ""
-        return f"training ended after {self.done} steps; this recording takes {self._total}{shorter}"
+        shorter = f", and is shortened to fit with steps={done}" if fits else ""
+        return f"training ended after {count(done, 'step')}; this recording takes {total}{shorter}"
 
     def is_first_here(self) -> bool:
         """Whether no lower rank fills the same folder."""
@@ -290,7 +297,7 @@ class Recorder:
             yield
             ends_s.append(time.perf_counter())
         step_s = pace_s(ends_s)
-        if outlook is not None and step_s is not None:
+        if outlook is not None and step_s is not None and self.meeting.rank == 0:
             self._tell(outlook.in_words(plan, self.device, self.meeting.size, step_s))
 
     def _outlook(self, taken: RecordedSoFar) -> Outlook:

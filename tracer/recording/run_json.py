@@ -25,7 +25,7 @@ from analyzers.run import (
     joined_parallelism,
 )
 from tracer.config import EARLY_ACTIVE
-from tracer.recording.rank_part import PART, RankPart, kept_rounds, read_parts
+from tracer.recording.rank_part import PART, RankPart, kept_rounds, read_parts, trained
 from tracer.recording.strategies import ordered, strategy_name
 from tracer.recording.windows import EARLY, FULL, ROUND
 
@@ -68,8 +68,9 @@ def _incomplete(parts: Sequence[RankPart]) -> list[str]:
         return []
     first, rounds = ended[0], min(part.rounds for part in parts)
     what = f"its controls are of {rounds} of {first.plan.rounds} rounds" if rounds else EARLY_ALONE
-    steps = first.steps if first.trained is None else first.trained
-    return [f"the recording ended after {steps} of {first.of_steps} steps: {what}"]
+    steps = trained(parts)
+    after = f"at least {first.steps}" if steps is None else f"{steps}"
+    return [f"the recording ended after {after} of {first.of_steps} steps: {what}"]
 
 
 def _light_notes(parts: Sequence[RankPart]) -> list[str]:

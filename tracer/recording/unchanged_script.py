@@ -66,21 +66,21 @@ class Watched:
         self._counter = StepCounter(hook.plan.wait)
         self._recorder: Recorder | None = None
         self._why_not: str | None = None
-        self._has_met = False
         self._notes: list[str] = []
+        self._captures = False
         self._pid = os.getpid()
 
     def stepped(self, optimizer: Optimizer) -> None:
-        """Count a step that an optimizer has made; one that a CUDA graph is captured from is none.
+        """Count a step that an optimizer has made; one that a CUDA graph is captured from is not made yet.
 
         Raises SystemExit where every rank that tracer has started would train the same by itself.
         """
-        if self.is_disabled or (compat.is_capturing()):
+        if self.is_disabled:
             return
-        if not self._has_met:
-            self._has_met = True
-            self._refuse_strangers()
-        self._never_raise(lambda: self._count(optimizer))
+        if compat.is_capturing():
+            self._never_raise(self._note_capture)
+        else:
+            self._never_raise(lambda: self._count(optimizer))
 
     def disable(self, why: str) -> None:
         """Stop recording, and say why."""
@@ -98,7 +98,7 @@ class Watched:
         if self._counter.has_stopped:
             # Too few steps to say so before.
             leave_reason(Path(self._hook.folder), "the optimizer that steps were counted by stopped; another went on")
-        self._end("its training ended")
+        self._end("its training ended", self._counter.steps if self._counter.is_told else None)
 
     def _count(self, optimizer: Optimizer) -> None:
         if self._is_a_fork():
@@ -110,15 +110,30 @@ class Watched:
         if self._counter.count(id(optimizer), threading.get_ident(), type(optimizer).__name__):
             self._step(self._recorder)
 
+    def _note_capture(self) -> None:
+        """Say once that steps go by unseen which a CUDA graph replays."""
+        if not self._captures:
+            self._captures = True
+            leave_reason(
+                Path(self._hook.folder),
+                "an optimizer's step was captured in a CUDA graph; where that is replayed, nothing here sees a step: "
+                "use tracer.Session",
+            )
+
     def _refuse_strangers(self) -> None:
-        """See at the first step whether ranks have joined a process group; without one each trains by itself."""
-        ranks = int(os.environ.get("WORLD_SIZE", "1"))
-        if ranks == 1 or compat.backend() is not None or self._is_a_fork():
+        """See whether the ranks that torchrun or tracer has started are in a process group: else each trains alone.
+
+        Raises SystemExit where tracer has chosen how many there are.
+        """
+        ranks = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
+        if ranks == "1" or compat.backend() is not None:
             return
-        alone = f"the script has joined no process group before its first step: each of its {ranks} ranks"
+        alone = f"the script joined no process group in its first step: each of its {ranks} ranks"
         folder = Path(self._hook.folder)
         if self._hook.once:
-            leave_reason(folder, f"{alone} would train all by itself, and was stopped; {self._hook.once} records one")
+            self.is_disabled = True
+            once = f"To record it on one: {self._hook.once}"
+            leave_reason(folder, f"{alone} would train all by itself, and was stopped. {once}")
             raise SystemExit(1)
         self._notes = [f"{alone} trains by itself, and one of them is recorded"]
         if os.environ.get("RANK") == "0":
@@ -126,12 +141,15 @@ class Watched:
 
     def _begin(self, optimizer: Optimizer) -> None:
         """Begin to record, after the first step of all, unless something is against it."""
+        self._refuse_strangers()
         if has_session():
             # The script has a session of its own, which fills the same folder.
             self.is_disabled = True
             return
         model = find_model(optimizer)
         if self._why_not is None and (why := self._objection(model)) is not None:
+            # Of ranks without a process group all but the first are refused, which has been said.
+            self.is_disabled = bool(self._notes)
             self.disable(why)
         if self._why_not is not None or model is None:
             self.is_disabled = True
@@ -160,7 +178,7 @@ class Watched:
         rank, _ = compat.rank_and_size()
         folder = Path(self._hook.folder)
         if _has_recorded(folder, rank) or not claim(folder, rank):
-            return (self._notes or [f"another process of the script was recorded as rank {rank} before"])[0]
+            return f"another process of the script was recorded as rank {rank} before"
         return None
 
     def _step(self, recorder: Recorder) -> None:
@@ -174,12 +192,12 @@ class Watched:
         self.is_disabled = True
         self._recorder = None
 
-    def _end(self, why: str) -> None:
+    def _end(self, why: str, trained: int | None = None) -> None:
         recorder = self._recorder
         self._release_model()
         if recorder is not None:
             with suppress(Exception):
-                recorder.close(why)
+                recorder.close(why, trained)
 
     def _is_a_fork(self) -> bool:
         """Whether this is a copy of the process that records. Before that begins, a copy may be what trains."""
@@ -328,6 +346,11 @@ class StepCounter:
                 )
             self._clock, self._silent = optimizer, 0
         return False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether steps are the training's own: of several optimizers others count at first than do in the end."""
+        return len(self._seen) == 1
 
     @property
     def has_stopped(self) -> bool:

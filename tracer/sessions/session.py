@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import shutil
 import sys
 import uuid
@@ -17,15 +18,16 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from weakref import WeakValueDictionary
 
 from torch import nn
 
 from analyzers.errors import UnknownPlace
 from analyzers.paths import local_path
 from analyzers.run import MANIFEST
-from tracer.atomic_files import hidden_name, own, refuse_folder, remove_abandoned
+from tracer.atomic_files import OWNER, hidden_name, own, refuse_folder, remove_abandoned
 from tracer.config import Plan, hooked
-from tracer.errors import IncompleteRecording, SessionIncomplete, TracerError
+from tracer.errors import IncompleteRecording, SessionIncomplete, TracerError, UsageError
 from tracer.recording import (
     Finisher,
     Meeting,
@@ -82,7 +84,7 @@ class Session:
         strict: bool = False,
         on_report: OnReport | None = None,
     ) -> None:
-        """Raises TracerError where the plan cannot be followed, or `output` is no path of this machine."""
+        """Raises TracerError where plan or steps cannot be followed, or `output` is no path of this machine."""
         try:
             self._output = local_path(output).absolute()
         except UnknownPlace as error:
@@ -90,6 +92,8 @@ class Session:
         self._model = model
         self._plan = plan or Plan()
         self._plan.check()
+        if steps is not None and steps < 1:
+            raise UsageError(f"steps {steps}: a training has 1 or more")
         self._steps = steps
         self._force = force
         self._strict = strict
@@ -98,9 +102,10 @@ class Session:
         self._finisher: Finisher | None = None
         self._is_first = False
         self._ended = False
+        self._pid = os.getpid()
         note_session()
-        # Where nobody leaves or closes it: a notebook, a loop that ends by sys.exit().
-        atexit.register(self._end_with_process)
+        # One that nobody closes, as in a notebook, ends with its process, unless another has taken its place.
+        _NEWEST[self._output] = self
 
     @property
     def recorded(self) -> tuple[Path, ...]:
@@ -129,9 +134,9 @@ class Session:
             return False
         try:
             if self._recorder is None:
-                self._begin(self._model or _found_model())
-            elif not self._recorder.step():
-                self._end()
+                self._begin(self._model or _found_model(), uncounted=1)
+            else:
+                self._ended = not self._recorder.step()
         except TracerError as error:
             self._fail(str(error))
             raise
@@ -142,23 +147,23 @@ class Session:
 
         Raises SessionIncomplete instead if the session is `strict`.
         """
-        if self._ended:
+        if self._ended or self._is_a_fork():
             return
-        self._end()
+        self._ended = True
         recorder = self._recorder
         if recorder is None:
             self._complain("the session was closed before a step was taken: nothing was recorded")
             return
-        recorder.close()
+        recorder.close(trained=recorder.done if self._finisher else None)
         if self._finisher is not None:
             # One that has failed has said so, and what it had is on disk.
             with suppress(NotAllCame):
                 recorder.meeting.all_left()
             self._tell(self._take_rest() if self._is_first else [])
         if not recorder.recorded and (self._is_first or self._strict):
-            self._complain(f"{recorder.how_far()}: {self._what_is_kept()}")
+            self._complain(f"{recorder.how_far()}; {self._what_is_kept()}")
 
-    def _begin(self, model: nn.Module) -> None:
+    def _begin(self, model: nn.Module, uncounted: int = 0) -> None:
         hook = hooked()
         folder = Path(hook.folder) if hook else None  # where `tracer record` launched this process
         progress: Progress = silent
@@ -167,9 +172,9 @@ class Session:
             self._finisher = Finisher(folder, self._output, self._force, self._plan.keep)
         else:
             progress = seldom_progress_of(rank_and_size()[0], folder)
-        subject, plan = Subject(model, facts_of(model, sys.orig_argv)), self._plan
+        subject, plan = Subject(model, facts_of(model, sys.orig_argv), uncounted=uncounted), self._plan
         if self._steps is not None and plan.every is None:
-            plan = plan.fitting(self._steps, "cuda" if gpus_of(model) else "cpu") or plan
+            plan = plan.fitting(self._steps - uncounted, "cuda" if gpus_of(model) else "cpu") or plan
         tell = partial(_LOG.info, "%s: %s", self._output)
         self._recorder = Recorder(folder, subject, plan, progress, on_recorded=self._put_in_place, tell=tell)
         self._recorder.begin()
@@ -217,30 +222,40 @@ class Session:
                 _LOG.warning("%s: on_report failed (%s: %s)", recording, type(error).__name__, error, exc_info=True)
 
     def _fail(self, why: str) -> None:
-        """Keep what all ranks had when this one failed; whichever of them fails first does."""
-        self._end()
-        recorder, finisher = self._recorder, self._finisher
+        """Keep what all ranks had when this one failed; whichever of them fails first does. Nothing is raised here."""
+        if self._ended or self._is_a_fork():
+            return
+        self._ended = True
+        recorder = self._recorder
         if recorder is None:
             return
-        recorder.close(why)
-        recorder.meeting.fail(why)
-        if finisher is not None and self._take_rest():
+        try:
+            recorder.close(why)
+            recorder.meeting.fail(why)
+            self._take_rest()
             _LOG.warning("%s: %s; %s", self._output, recorder.how_far(), self._what_is_kept())
+        except (TracerError, OSError) as error:
+            _LOG.warning("%s: %s; what there was could not be kept: %s", self._output, why, error)
 
     def _take_rest(self) -> list[Path]:
-        """Put in its place what all ranks have, unless another rank does; nothing is left of the rest."""
+        """Put in its place what all ranks have, unless another rank does; of the rest nothing is left.
+
+        Raises TracerError, OSError, and leaves what there is where it was.
+        """
         finisher = self._finisher
         if finisher is None or not _is_first_to(finisher.folder / TAKING):
             return []
-        try:
-            return finisher.take_rest()
-        finally:
-            shutil.rmtree(finisher.folder, ignore_errors=True)
+        taken = finisher.take_rest() if (finisher.folder / OWNER).is_file() else []
+        # Without an owner it was made anew by what this rank wrote last: another one has taken all.
+        shutil.rmtree(finisher.folder, ignore_errors=True)
+        return taken
 
     def _what_is_kept(self) -> str:
         if self._finisher is None:
             return "tracer record keeps what all ranks have"
-        return f"{self._finisher.placed[-1]} has what there was" if self._finisher.placed else "nothing was recorded"
+        if self._finisher.placed:
+            return f"{self._finisher.placed[-1]} has what there was"
+        return "nothing was recorded" if self._is_first else "the first rank keeps what all have"
 
     def _complain(self, text: str) -> None:
         """Say that training ended before its recording."""
@@ -248,12 +263,22 @@ class Session:
             raise SessionIncomplete(text)
         warnings.warn(text, IncompleteRecording, stacklevel=3)
 
-    def _end(self) -> None:
-        self._ended = True
-        atexit.unregister(self._end_with_process)
+    def _is_a_fork(self) -> bool:
+        """Whether this is a copy in another process, which ends nothing."""
+        return os.getpid() != self._pid
 
     def _end_with_process(self) -> None:
         self._fail("its process ended")
+
+
+# The newest session of each output, as long as anybody has it.
+_NEWEST: WeakValueDictionary[Path, Session] = WeakValueDictionary()
+
+
+@atexit.register
+def _end_all() -> None:
+    for session in list(_NEWEST.values()):
+        session._end_with_process()
 
 
 def _is_first_to(file: Path) -> bool:
