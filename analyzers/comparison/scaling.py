@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -318,18 +317,15 @@ def verdict(cells: Sequence[CellRow], weak: Sequence[WeakRow], strong: Sequence[
 
 
 def _best(rows: Sequence[WeakRow] | Sequence[StrongRow]) -> WeakRow | StrongRow | None:
-    """Return the most efficient row among those on the most devices that are told; where none is, what is told best."""
+    """Return the most efficient row among those on the most devices that are told; of others by what is certain."""
     known = [(row, row.efficiency) for row in rows if row.gpus > 1 and row.efficiency is not None]
     most = max((row.gpus for row, _ in known), default=0)
-    compared = [(_worth(efficiency), row) for row, efficiency in known if row.gpus == most]
+    compared = [(_certain(efficiency), row) for row, efficiency in known if row.gpus == most]
     return max(compared, key=lambda each: each[0])[1] if compared else None
 
 
-def _worth(efficiency: Ratio) -> tuple[bool, float]:
-    if efficiency.is_told:
-        return True, efficiency.value
-    known = efficiency.low is not None and efficiency.high is not None
-    return False, ((efficiency.low or 0.0) - (efficiency.high or 0.0)) / efficiency.value if known else -inf
+def _certain(efficiency: Ratio) -> tuple[bool, float]:
+    return efficiency.is_told, efficiency.value if efficiency.is_told else efficiency.low or 0.0
 
 
 def _sentence(row: WeakRow | StrongRow, noun: str, what: str) -> str:
@@ -337,10 +333,11 @@ def _sentence(row: WeakRow | StrongRow, noun: str, what: str) -> str:
     assert speedup is not None
     assert row.efficiency is not None
     devices, how = f"{row.gpus} {noun}s", f"({row.strategy}, {what})"
-    if not speedup.is_told:
-        few = " of so few rounds" if speedup.few_blocks else ""
-        return f"How much faster {devices} train than one cannot be told{few}: {_times(speedup)} as fast {how}."
-    return f"{devices} train {_times(speedup)} as fast as one {how}: an efficiency of {percent(row.efficiency.value)}."
+    if speedup.is_told:
+        efficiency = f"an efficiency of {percent(row.efficiency.value)}"
+    else:
+        efficiency = f"nothing nearer can be told{' of so few rounds' if speedup.few_blocks else ''}"
+    return f"{devices} train {_times(speedup)} as fast as one {how}: {efficiency}."
 
 
 def _times(ratio: Ratio) -> str:

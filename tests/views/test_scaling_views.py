@@ -73,7 +73,7 @@ def test_a_sentence_says_what_cannot_be_told():
     cells = [cell("single", 1, 32, timed(10.0, scatter=0.4)), cell("ddp", 2, 32, 11.0)]
     study = studied(cells)
     assert study.verdict == (
-        "How much faster 2 GPUs train than one cannot be told: 1.45 to 2.18 times as fast (ddp, 32 samples per GPU)."
+        "2 GPUs train 1.45 to 2.18 times as fast as one (ddp, 32 samples per GPU): nothing nearer can be told."
     )
     assert study.limits == ["ddp on 2 GPUs at batch 32: whether anything limits it cannot be told."]
     both = studied([*cells, cell("single", 1, 64, timed(10.0, scatter=0.9)), cell("ddp", 2, 64, 9.0)])
@@ -89,8 +89,8 @@ def test_few_rounds_tell_no_speedup():
     cells = [cell("single", 1, 8, 10.0, blocks_ns=[1e7] * 3), cell("ddp", 2, 8, 20.0, blocks_ns=[2e7] * 2)]
     study = studied(cells)
     assert study.verdict == (
-        "How much faster 2 GPUs train than one cannot be told of so few rounds: about 1.00 times as fast (ddp, 8 "
-        "samples per GPU)."
+        "2 GPUs train about 1.00 times as fast as one (ddp, 8 samples per GPU): nothing nearer can be told of so few "
+        "rounds."
     )
     assert study.limits == ["ddp on 2 GPUs at batch 8: whether anything limits it cannot be told."]
     shown = scaling_text(study, 120)
