@@ -118,16 +118,17 @@ def test_a_session_that_nobody_closes_ends_with_its_process(tmp_path):
 
 
 def test_a_cell_that_was_stopped_and_run_again_leaves_its_second_recording(tmp_path):
-    """Whatever still holds on to the first session."""
+    """Whatever still holds on to the first session, whose profiler may be at work."""
     plan = Plan(wait=4, warmup=1, active=2, rounds=1)
     sessions = []
-    for steps in (8, 20):
+    for steps in (3, 20):
         model, optimizer = new_training()
         sessions.append(tracer.Session(tmp_path / "run", model, plan=plan, force=True))
         train(model, optimizer, sessions[-1].step, steps)
     session._end_all()
     manifest, _ = read_manifest(tmp_path / "run")
     assert (manifest.notes, manifest.controls.full is not None) == ([], True)
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("broken", [OSError(28, "No space left on device"), tracer.TracerError("it is in the way")])

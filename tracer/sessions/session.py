@@ -101,11 +101,10 @@ class Session:
         self._recorder: Recorder | None = None
         self._finisher: Finisher | None = None
         self._is_first = False
+        self._is_taken = False
         self._ended = False
         self._pid = os.getpid()
         note_session()
-        # One that nobody closes, as in a notebook, ends with its process, unless another has taken its place.
-        _NEWEST[self._output] = self
 
     @property
     def recorded(self) -> tuple[Path, ...]:
@@ -164,6 +163,11 @@ class Session:
             self._complain(f"{recorder.how_far()}; {self._what_is_kept()}")
 
     def _begin(self, model: nn.Module, uncounted: int = 0) -> None:
+        # One that nobody closes, as in a notebook, ends with its process, unless another takes its place.
+        older = _NEWEST.pop(self._output, None)
+        if older is not None:
+            older._give_way()
+        _NEWEST[self._output] = self
         hook = hooked()
         folder = Path(hook.folder) if hook else None  # where `tracer record` launched this process
         progress: Progress = silent
@@ -243,19 +247,36 @@ class Session:
         Raises TracerError, OSError, and leaves what there is where it was.
         """
         finisher = self._finisher
-        if finisher is None or not _is_first_to(finisher.folder / TAKING):
+        if finisher is None:
             return []
-        taken = finisher.take_rest() if (finisher.folder / OWNER).is_file() else []
-        # Without an owner it was made anew by what this rank wrote last: another one has taken all.
-        shutil.rmtree(finisher.folder, ignore_errors=True)
+        folder = finisher.folder
+        has_owner = (folder / OWNER).is_file()
+        if has_owner and not _is_first_to(folder / TAKING):
+            self._is_taken = True
+            return []
+        # Without an owner it was made anew by what this rank wrote last, when another had taken all.
+        self._is_taken = not has_owner
+        taken = finisher.take_rest() if has_owner else []
+        shutil.rmtree(folder, ignore_errors=True)
         return taken
+
+    def _give_way(self) -> None:
+        """Leave the output to another session."""
+        if self._ended or self._recorder is None:
+            return
+        self._ended = True
+        self._recorder.close("another session has taken its place")
+        if self._finisher is not None:
+            shutil.rmtree(self._finisher.folder, ignore_errors=True)
 
     def _what_is_kept(self) -> str:
         if self._finisher is None:
             return "tracer record keeps what all ranks have"
         if self._finisher.placed:
             return f"{self._finisher.placed[-1]} has what there was"
-        return "nothing was recorded" if self._is_first else "the first rank keeps what all have"
+        if self._is_taken or not self._is_first:
+            return "another rank keeps what all have"
+        return "nothing was recorded"
 
     def _complain(self, text: str) -> None:
         """Say that training ended before its recording."""
@@ -271,7 +292,7 @@ class Session:
         self._fail("its process ended")
 
 
-# The newest session of each output, as long as anybody has it.
+# The session that has begun last of each output, as long as anybody has it.
 _NEWEST: WeakValueDictionary[Path, Session] = WeakValueDictionary()
 
 
