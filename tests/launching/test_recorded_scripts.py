@@ -55,8 +55,8 @@ def test_a_script_that_starts_its_own_ranks_trains_prints_and_ends_as_it_would_u
     own = lines.index(f"tracer: recorded {output}")
     assert [line for line in lines[:own] if not line.startswith("tracer: ")] == plain_lines
     assert said(lines)[0].endswith(
-        "up to 14 training steps of each rank that it starts"
-    )  # 2 to wait, and four blocks of 3
+        "up to 11 training steps of each rank that it starts"
+    )  # 2 to wait, and three blocks of 3
     assert lines[own + 1].startswith("same · ")
     assert any(line.startswith("MAIN PROBLEM ") for line in lines[own:])
     assert any(line.startswith("NEXT ") for line in lines[own:])
