@@ -317,15 +317,15 @@ def verdict(cells: Sequence[CellRow], weak: Sequence[WeakRow], strong: Sequence[
 
 
 def _best(rows: Sequence[WeakRow] | Sequence[StrongRow]) -> WeakRow | StrongRow | None:
-    """Return the most efficient row among those on the most devices that are told; of others by what is certain."""
+    """Return the most efficient row among those on the most devices, by the least that its efficiency may be."""
     known = [(row, row.efficiency) for row in rows if row.gpus > 1 and row.efficiency is not None]
     most = max((row.gpus for row, _ in known), default=0)
-    compared = [(_certain(efficiency), row) for row, efficiency in known if row.gpus == most]
+    compared = [(_least(efficiency), row) for row, efficiency in known if row.gpus == most]
     return max(compared, key=lambda each: each[0])[1] if compared else None
 
 
-def _certain(efficiency: Ratio) -> tuple[bool, float]:
-    return efficiency.is_told, efficiency.value if efficiency.is_told else efficiency.low or 0.0
+def _least(efficiency: Ratio) -> float:
+    return efficiency.value if efficiency.low is None else efficiency.low
 
 
 def _sentence(row: WeakRow | StrongRow, noun: str, what: str) -> str:

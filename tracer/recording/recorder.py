@@ -347,13 +347,14 @@ class Recorder:
         yield from self._with_host_timed(of_host, taken)
         for _ in range(warmup - of_host):
             yield
-        began_s = time.perf_counter()
-        yield from self._marked(block.timed(self._plan), block, taken)
-        if block.goes_on(self._plan):
-            # Ranks would not all say the same. They meet between two stretches of steps: no step has that in it.
-            more = self.meeting.broadcast(str(block.more(self._plan, time.perf_counter() - began_s)))
-            self._total += int(more)
-            yield from self._marked(int(more), block, taken)
+        began_s, done, more = time.perf_counter(), 0, block.timed(self._plan)
+        while more:
+            yield from self._marked(more, block, taken)
+            done, more = done + more, 0
+            if block.goes_on(self._plan):
+                # Ranks would not all say the same. They meet between stretches of steps: no step has that in it.
+                more = int(self.meeting.broadcast(str(block.more(self._plan, done, time.perf_counter() - began_s))))
+                self._total += more
 
     def _marked(self, steps: int, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         times = self._new_times(block, taken)

@@ -17,6 +17,7 @@ from analyzers.rank.host import Host
 from analyzers.rank.idle.host_states import HostStates
 from analyzers.trace import read_trace
 from tracer.recording.windows import KinetoWindow, PythonSamples, python_samples
+from tracer.recording.windows.python_samples import SIGNAL
 from tracer.recording.windows.stack_frames import StackNames
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="timers for one thread are Linux's")
@@ -100,8 +101,7 @@ def test_nothing_of_the_programs_signals_and_timers_changes(monkeypatch):
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
         with PythonSamples() as samples:
             changed = [n for n in dispositions if signal.getsignal(n) != dispositions[n]]
-            assert changed == [samples._signal]
-            assert changed[0] >= signal.SIGRTMIN
+            assert changed == [SIGNAL]
             wait_for_samples(samples)
             while not heard:
                 pass
@@ -112,40 +112,57 @@ def test_nothing_of_the_programs_signals_and_timers_changes(monkeypatch):
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_signal_that_the_program_has_taken_is_left_to_it(monkeypatch):
-    def mine(*_):
-        """A handler of the program's."""
+def mine(*_):
+    """A handler of the program's."""
 
-    taken = signal.SIGRTMAX
-    before = signal.signal(taken, mine)
+
+@pytest.mark.parametrize("disposition", [mine, signal.SIG_IGN])
+def test_a_signal_that_the_program_has_taken_is_left_to_it(disposition):
+    before = signal.signal(SIGNAL, disposition)
     try:
         with PythonSamples() as samples:
-            assert samples._signal == signal.SIGRTMAX - 1
-            # It may also take ours while we have it.
-            signal.signal(samples._signal, mine)
-        assert signal.getsignal(signal.SIGRTMAX - 1) == mine
-        assert signal.getsignal(taken) == mine
+            assert samples.why_not == "the program handles, ignores or blocks SIGURG"
+        assert signal.getsignal(SIGNAL) == disposition
     finally:
-        signal.signal(taken, before)
-        signal.signal(signal.SIGRTMAX - 1, signal.SIG_DFL)
+        signal.signal(SIGNAL, before)
 
 
-def test_one_that_is_still_on_its_way_ends_no_process():
-    """Blocked until the end, it would meet its default, by which the kernel ends a process."""
+def test_a_handler_that_comes_meanwhile_stays():
+    with PythonSamples():
+        signal.signal(SIGNAL, mine)
+    try:
+        assert signal.getsignal(SIGNAL) == mine
+    finally:
+        signal.signal(SIGNAL, signal.SIG_DFL)
+
+
+def test_a_program_that_puts_all_signals_back_ends_the_sampling_alone():
+    """As Lightning does behind fit, and whoever resets what it inherits."""
     with PythonSamples() as samples:
-        number = samples._signal
-        signal.pthread_sigmask(signal.SIG_BLOCK, [number])
-        while number not in signal.sigpending():
+        wait_for_samples(samples)
+        for number in (SIGNAL, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)):
+            signal.signal(number, signal.SIG_DFL)
+        until = time.monotonic() + 0.01
+        while time.monotonic() < until:
             pass
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-    assert signal.getsignal(number) == signal.SIG_DFL
+    assert samples.why_not is None
+    assert list(samples.rows())
+
+
+def test_one_that_is_still_on_its_way_is_ignored():
+    with PythonSamples():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [SIGNAL])
+        while SIGNAL not in signal.sigpending():
+            pass
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [SIGNAL])
+    assert signal.getsignal(SIGNAL) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"sys": SimpleNamespace(platform="darwin")}, "timers for one thread are Linux's"),
-        ({"_free_signal": lambda: None}, "every real-time signal has a handler"),
+        ({"_is_taken": lambda number: True}, "the program handles, ignores or blocks SIGURG"),
         ({"CLOCK_MONOTONIC": 1 << 20}, "the system has no timer for it ([Errno 22] Invalid argument)"),
         ({"STATUS": Path("/proc/self/none")}, "the system has no timer for it ([Errno 2]"),
     ],

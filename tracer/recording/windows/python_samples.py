@@ -36,6 +36,8 @@ MOST_SAMPLES = 1 << 14
 MOST_FRAMES, SHOWN_FRAMES = 32, 8
 CATEGORY = "python_sample"
 STATUS = Path("/proc/self/status")
+# Where nobody handles it, it is ignored: a program that puts all signals back ends the sampling, and not itself.
+SIGNAL = signal.SIGURG
 # Of linux/time.h, bits/siginfo-consts.h and linux/time.h.
 CLOCK_MONOTONIC, SIGEV_THREAD_ID, TIMER_ABSTIME = 1, 4, 1
 SECOND_NS = 1_000_000_000
@@ -74,7 +76,7 @@ class PythonSamples:
         self._sampling = sampling
         self.why_not: str | None = None
         self._tid = threading.get_native_id()
-        self._signal: int | None = None
+        self._is_handling = False
         self._timer: _Timer | None = None
         self._period_ns = PERIOD_NS
         self._due_ns = 0
@@ -103,14 +105,14 @@ class PythonSamples:
             self.why_not = "Python handles signals in the main thread, and another one takes the steps"
         elif _wakes_others():
             self.why_not = "each signal wakes an event loop of the program's (signal.set_wakeup_fd)"
-        elif not (number := _free_signal()):
-            self.why_not = "every real-time signal has a handler"
+        elif _is_taken(SIGNAL):
+            self.why_not = f"the program handles, ignores or blocks {SIGNAL.name}"
         else:
-            self._timer = _Timer(number, self._tid)
-            self._signal = number
-            signal.signal(number, self._note)
+            self._timer = _Timer(SIGNAL, self._tid)
+            self._is_handling = True
+            signal.signal(SIGNAL, self._note)
             # Calls that a signal interrupts go on by themselves, where the system can have them do so.
-            signal.siginterrupt(number, False)
+            signal.siginterrupt(SIGNAL, False)
             self._start()
 
     def end(self) -> None:
@@ -119,11 +121,9 @@ class PythonSamples:
             self._timer.delete()
             self._timer = None
         # A handler that the program has put there meanwhile stays, as ours does where another thread ends it.
-        is_ours = self._signal is not None and signal.getsignal(self._signal) == self._note
-        if self._signal is not None and is_ours and threading.current_thread() is threading.main_thread():
-            # Ignoring it first lets go of one that is still on its way, which would end the process.
-            signal.signal(self._signal, signal.SIG_IGN)
-            signal.signal(self._signal, signal.SIG_DFL)
+        is_ours = self._is_handling and signal.getsignal(SIGNAL) == self._note
+        if is_ours and threading.current_thread() is threading.main_thread():
+            signal.signal(SIGNAL, signal.SIG_DFL)
 
     def _start(self) -> None:
         """Have the timer send signals, the first after a period."""
@@ -197,11 +197,8 @@ def _wakes_others() -> bool:
     return descriptor != -1
 
 
-def _free_signal() -> int | None:
-    """Return the last real-time signal that nobody handles, ignores or blocks; None where there is none."""
-    lines = read_text(STATUS).splitlines()
-    told = dict(line.split(":", 1) for line in lines)
-    taken = int(told["SigCgt"], 16) | int(told["SigIgn"], 16) | int(told["SigBlk"], 16)
-    free = [number for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1) if not taken >> number - 1 & 1]
-    unset = [number for number in free if signal.getsignal(number) == signal.SIG_DFL]
-    return max(unset, default=None)
+def _is_taken(number: signal.Signals) -> bool:
+    """Whether anybody in this process, Python or not, handles, ignores or blocks a signal."""
+    told = dict(line.split(":", 1) for line in read_text(STATUS).splitlines())
+    taken = any(int(told[mask], 16) >> number - 1 & 1 for mask in ("SigCgt", "SigIgn", "SigBlk"))
+    return taken or signal.getsignal(number) != signal.SIG_DFL

@@ -49,11 +49,10 @@ class StepBlock:
         """Return how many timed steps it has, before it goes on."""
         return max(plan.active, LONG_BLOCK) if self.goes_on(plan) else plan.active
 
-    def more(self, plan: Plan, took_s: float) -> int:
-        """Return with how many steps it goes on to last as long as the plan says, where the first took so long."""
-        first = self.timed(plan)
-        wanted = math.ceil(plan.unprofiled_s / max(took_s, 1e-9) * first)
-        return max(min(wanted, LONGEST_BLOCK) - first, 0)
+    def more(self, plan: Plan, done: int, took_s: float) -> int:
+        """Return with how many steps it goes on to last as long as the plan says, where so many took so long."""
+        left = math.ceil((plan.unprofiled_s - took_s) / max(took_s, 1e-9) * done)
+        return max(min(left, LONGEST_BLOCK - done), 0)
 
     def length(self, plan: Plan) -> int:
         """Return how many steps it takes, before it goes on."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.run import SINGLE
-from analyzers.statistics import Spread
 from analyzers.units import NS_PER_MS, NS_PER_S, count, ms
 from tracer.views import COMM, COMPUTE, LIGHT, SPLIT_PARTS, TRANSFER, StepPart, Theme
 from tracer.views.plots.axes import WIDTH_IN, Panel, PlotLine, PlotPoint, blank, grid, places, png, style
@@ -281,8 +280,7 @@ def _subtraction(study: Scaling, theme: Theme) -> Figure | None:
 
 
 def _measured(cell: CellRow) -> PlotPoint | None:
-    exposed = cell.measured.get("exposed_comm_ns", Spread(0))
-    return _point(exposed.median, exposed.low, exposed.high)
+    return _point(cell.exposed_mean_ns, None, None)
 
 
 def _estimated(subtraction: Subtraction | None) -> PlotPoint | None:

@@ -32,7 +32,10 @@ MARKS = {
     PROFILED: "p timed under the profiler: no step was timed without it",
 }
 FEW = "few rounds: what launches differ by is known from three rounds (or blocks of steps) on"
-UNTOLD = "cannot be told: its 95 % interval reaches further than a tenth of it, on either side; more --rounds may help"
+UNTOLD = (
+    "cannot be told: its 95 % interval reaches further than a tenth of it, on either side; more --rounds, in a new "
+    "folder, may tell"
+)
 
 
 def scaling_text(study: Scaling, width: int | None = None, color: bool = False) -> str:
