@@ -108,10 +108,7 @@ __all__ = [
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "analyzers.collectives": (
-            "Exchange",
-            "exchange",
-        ),
+        "analyzers.collectives": ("Exchange", "exchange"),
         "analyzers.comparison": (
             "Comparison",
             "Scaling",
@@ -128,19 +125,8 @@ __getattr__, __dir__ = export_lazily(
         ),
         "analyzers.errors": ("AnalysisError",),
         "analyzers.hta": ("to_hta",),
-        "analyzers.prediction": (
-            "Options as WhatIfOptions",
-            "WhatIf",
-            "scenarios_frame",
-            "whatif",
-        ),
-        "analyzers.rank": (
-            "Breakdown",
-            "RunSummary",
-            "breakdown",
-            "kernel_times",
-            "summarize",
-        ),
+        "analyzers.prediction": ("Options as WhatIfOptions", "WhatIf", "scenarios_frame", "whatif"),
+        "analyzers.rank": ("Breakdown", "RunSummary", "breakdown", "kernel_times", "summarize"),
         "analyzers.reporting": (
             "Lanes",
             "Report",
@@ -156,13 +142,6 @@ __getattr__, __dir__ = export_lazily(
             "sharded_frame",
             "windows_frame",
         ),
-        "analyzers.run": (
-            "Calibration",
-            "Manifest",
-            "RankTrace",
-            "Run",
-            "load",
-            "read_calibration",
-        ),
+        "analyzers.run": ("Calibration", "Manifest", "RankTrace", "Run", "load", "read_calibration"),
     },
 )

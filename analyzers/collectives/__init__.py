@@ -2,14 +2,12 @@
 
 In order: `table` and `groups` bring all ranks' kernels together; the room `alignment` pairs them, a group's members all
 at once; `matching` is the result. `clocks` compares ranks' clocks, `transfer` divides each collective into waiting and
-transfer, `bandwidth` and `waits` say what links gave and who was waited for, `awaited_ranks` for whom step after
-step. `measured` puts them together, `by_group` divides what is exposed among process groups, `rows` and `warnings` are
-what a report says.
+transfer, `bandwidth` and `waits` say what links gave and who was waited for. `measured` puts them together, `by_group`
+divides what is exposed among process groups, `rows` and `warnings` are what a report says.
 
 Decisions: docs/dev/decisions/collectives.md
 """
 
-from analyzers.collectives.awaited_ranks import awaited
 from analyzers.collectives.bandwidth import purposes, traffic
 from analyzers.collectives.by_group import (
     NO_GROUP,
@@ -40,4 +38,5 @@ from analyzers.collectives.rows import (
     unmatched_rows,
     waiting_rows,
 )
+from analyzers.collectives.waits import awaited
 from analyzers.collectives.warnings import exchange_warnings

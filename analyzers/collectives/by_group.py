@@ -258,7 +258,7 @@ def line_names(lines: Iterable[Line]) -> dict[Line, str]:
 
 def _make_distinct(lines: Sequence[Line]) -> list[str]:
     """Return a name for each line that no other has, nor what stands for no group."""
-    plain = [_shorten(line.name) for line in lines]
+    plain = [line.name if len(line.name) <= _LONGEST_NAME else f"{line.name[: _LONGEST_NAME - 3]}..." for line in lines]
     names: dict[str, None] = {}
     for name, line in zip(plain, lines, strict=True):
         is_taken = plain.count(name) > 1 or name in (SEVERAL, NO_GROUP)
@@ -268,10 +268,6 @@ def _make_distinct(lines: Sequence[Line]) -> list[str]:
         same = sum(other == name or other.startswith(f"{name} (") for other in names)
         names[f"{name} ({same + 1})" if name in names else name] = None
     return [*names]
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def _order_alike(line: Line) -> tuple[str, str, int, str, tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """DDP's buckets and the model's layers, and what hid their communication.
 
 `ddp_buckets` names buckets and verifies them by size, `bucket_table` has the times of their reductions, and a row for
-each (ready, launched, queued, hidden); `layer_table` has a row for each layer and window,
-`line_columns` what is communicated besides buckets; the room `strategies` has what is of single strategies.
+each (ready, launched, queued, hidden); `layer_table` has a row for each layer and window; the room `strategies` has
+what is of single strategies.
 
 Decisions: docs/dev/decisions/layers.md
 """
@@ -21,7 +21,6 @@ from analyzers.layers.bucket_table import (
 )
 from analyzers.layers.ddp_buckets import Buckets, buckets
 from analyzers.layers.layer_table import LayerComm, LayerRow, LayerSummary, layer_rows, layer_summaries, layer_warnings
-from analyzers.layers.line_columns import LineCommunication, line_communication
 from analyzers.layers.strategies import (
     PASSES,
     HiddenBy,

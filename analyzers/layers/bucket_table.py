@@ -43,10 +43,6 @@ class BucketTimes(Columns):
     late_launch_ns: Int64
     exposed_ns: Int64
 
-    def by_start(self) -> BucketTimes:
-        """Return the same by the start of their kernels in each step of each rank."""
-        return self.take(np.lexsort((self.start_ns, self.step, self.rank)))
-
     @property
     def window(self) -> Int64:
         """Return a number for the window that each reduction is in."""
@@ -160,11 +156,7 @@ def layout_of(buckets: Buckets, rows: Sequence[BucketRow]) -> Layout | None:
         buckets.source,
         [
             LayoutBucket(
-                number,
-                bucket.elements,
-                nbytes.get(number),
-                _parameters(buckets, number),
-                _layers(buckets, number),
+                number, bucket.elements, nbytes.get(number), _parameters(buckets, number), _layers(buckets, number)
             )
             for number, bucket in enumerate(buckets.layout)
         ],

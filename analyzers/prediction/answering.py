@@ -11,15 +11,7 @@ from analyzers.arrays import Float64
 from analyzers.causes import KEPT, RELEASED, Model
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
-from analyzers.prediction.answers import (
-    OWN_WORDS,
-    WHATIF_SCHEMA,
-    Baseline,
-    Prediction,
-    Recommended,
-    WhatIf,
-    scaled_out,
-)
+from analyzers.prediction.answers import OWN_WORDS, WHATIF_SCHEMA, Baseline, Prediction, Recommended, WhatIf, scaled_out
 from analyzers.prediction.evidence import borrowing, measured_step, replay_doubts, run_doubts
 from analyzers.prediction.first_sentence import FirstSentence
 from analyzers.prediction.options import Options

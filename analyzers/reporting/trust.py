@@ -118,18 +118,10 @@ _DOUBTS = (
     ),
     Doubt("low", lambda j: j.step_error > QUARTER, _step_words),
     Doubt("low", lambda j: j.gain_error > QUARTER, _gain_words),
-    Doubt(
-        "low",
-        lambda j: abs(j.replay_error or 0) > QUARTER,
-        lambda j: f"{_replay_words(j)}: record more rounds",
-    ),
+    Doubt("low", lambda j: abs(j.replay_error or 0) > QUARTER, lambda j: f"{_replay_words(j)}: record more rounds"),
     Doubt("fair", lambda j: j.step_error > TWENTIETH, _step_words),
     Doubt("fair", lambda j: j.gain_error > TWENTIETH, _gain_words),
-    Doubt(
-        "fair",
-        lambda j: abs(j.replay_error or 0) > TWENTIETH,
-        _replay_words,
-    ),
+    Doubt("fair", lambda j: abs(j.replay_error or 0) > TWENTIETH, _replay_words),
     Doubt(
         "fair",
         lambda j: 0 < j.blocks < FEWEST_BLOCKS,

@@ -20,15 +20,7 @@ from analyzers.run.calibration import (
     read_calibration,
     to_json,
 )
-from analyzers.run.controls import (
-    HIGH_DISTORTION,
-    HOST,
-    LONGEST_NS,
-    UNPROFILED,
-    Control,
-    Controls,
-    control,
-)
+from analyzers.run.controls import HIGH_DISTORTION, HOST, LONGEST_NS, UNPROFILED, Control, Controls, control
 from analyzers.run.device_states import device_notices, find_slowed
 from analyzers.run.health import launches_without_kernels
 from analyzers.run.host_states import find_held_up, host_notices

@@ -318,10 +318,7 @@ class Controls(msgspec.Struct, frozen=True):
         if timed and "unprofiled" not in timed:
             reasons = {"unprofiled": "run.json has none"} | reasons
         notices = [Notice(Code.CONTROL_IS_NULL, f"control {name}: {reason}") for name, reason in reasons.items()]
-        return [
-            *notices,
-            *(lost for name, timing in timed.items() if (lost := _refuse(name, timing)) is not None),
-        ]
+        return [*notices, *(lost for name, timing in timed.items() if (lost := _refuse(name, timing)) is not None)]
 
 
 def _refuse(name: str, timing: Control) -> Notice | None:

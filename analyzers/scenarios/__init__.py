@@ -6,7 +6,7 @@ T'   |host|....|kernels|..|              pace of the lags that a scenario change
 Each kind has a name, a cure, and what it makes of the lags; to add one is to add a module and a line to `KINDS`:
 `ranks` (stragglers, stages), `shared_work`, `host_time`, `synchronizing`, `copies`, `buffers`, `accumulation`,
 `optimizer`, `small` (collectives, unused parameters), `links`. `scenario` says what they are, `removal` takes away work
-and time, `time_slices` shows devices that are shared, `gains` replays, `findings` takes those worth naming.
+and time, `time_slices` shows devices that are shared, `findings` replays, and takes those worth naming.
 
 Decisions: docs/dev/decisions/causes.md
 """
@@ -16,8 +16,20 @@ from collections.abc import Iterator
 from analyzers.scenarios.accumulation import ACCUMULATION
 from analyzers.scenarios.buffers import BUFFERS, without_buffers
 from analyzers.scenarios.copies import COPIES
-from analyzers.scenarios.findings import TENTH, TWENTIETH, Findings, find_findings
-from analyzers.scenarios.gains import CAPS, FSDP, ODD, OF_SETTINGS, Gain, gain_between, gains_of, printed_interval
+from analyzers.scenarios.findings import (
+    CAPS,
+    FSDP,
+    ODD,
+    OF_SETTINGS,
+    TENTH,
+    TWENTIETH,
+    Findings,
+    Gain,
+    find_findings,
+    gain_between,
+    gains_of,
+    printed_interval,
+)
 from analyzers.scenarios.host_time import ALLOCATOR, COLLECTIONS, GRAPH, HOST, INPUT, host_at
 from analyzers.scenarios.links import HIDDEN, HOOK, LINKS
 from analyzers.scenarios.optimizer import OPTIMIZER

@@ -9,14 +9,7 @@ import numpy as np
 from analyzers.arrays import values_at
 from analyzers.causes import Lags
 from analyzers.rank import EdgeKind, Section
-from analyzers.scenarios.removal import (
-    launched_in,
-    relieved,
-    running,
-    share_in,
-    without_activities,
-    without_host_time,
-)
+from analyzers.scenarios.removal import launched_in, relieved, running, share_in, without_activities, without_host_time
 from analyzers.scenarios.scenario import Kind, Scenario, Subject, Told
 from analyzers.trace import Kind as Work
 

@@ -4,13 +4,12 @@
 
 In order: `bucket_rule` is DDP's own, `transfers` are the run's, `link_model` says how long collectives take; `places`
 are where gradients may be reduced, `rebucketed` replays them in other buckets; `ddp` and `sharded` (FSDP2) answer for a
-strategy, `caps` has the best bucket cap. `assumption` is what they rest on.
+strategy. `assumption` is what they rest on.
 
 Decisions: docs/dev/decisions/prediction.md
 """
 
 from analyzers.settings.assumption import MEASURED_ON, Assumption
-from analyzers.settings.caps import USUAL_MB, best_cap
-from analyzers.settings.ddp import DdpSettings, OfDdp, Setting
+from analyzers.settings.ddp import USUAL_MB, DdpSettings, OfDdp, Setting, best_cap
 from analyzers.settings.link_model import Affine, Hosts, LinkModel
 from analyzers.settings.sharded import FSDP2, FsdpSettings, Sharding

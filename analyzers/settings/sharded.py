@@ -20,14 +20,7 @@ from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice
 from analyzers.rank import FSDP, STRATEGIES, EdgeKind, RunSummary, Section
 from analyzers.run import Calibration, Manifest, world_size
-from analyzers.scenarios import (
-    launched_in,
-    relieved,
-    share_in,
-    transferring,
-    without_activities,
-    without_host_time,
-)
+from analyzers.scenarios import launched_in, relieved, share_in, transferring, without_activities, without_host_time
 from analyzers.settings.assumption import Assumption
 from analyzers.settings.ddp import link_doubts
 from analyzers.settings.link_model import Hosts, LinkModel, RunLinks, links_of

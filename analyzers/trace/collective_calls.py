@@ -12,15 +12,7 @@ from typing import Any
 
 from analyzers.arrays import UNKNOWN
 from analyzers.trace.kernel_names import path_of
-from analyzers.trace.libraries import (
-    SPANS,
-    Collective,
-    kind_in,
-    kind_in_call,
-    letters_of,
-    library_of,
-    shows_transfer,
-)
+from analyzers.trace.libraries import SPANS, Collective, kind_in, kind_in_call, letters_of, library_of, shows_transfer
 
 _MOST_ELEMENTS = 2**60
 

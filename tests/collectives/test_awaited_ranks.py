@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analyzers.collectives.awaited_ranks import awaited
+from analyzers.collectives.waits import awaited
 from analyzers.reporting.analyses import Analyses
 from tests.support.drawing import meet
 

@@ -13,7 +13,7 @@ from analyzers.rank.summary import summarize
 from analyzers.run import Controls, control
 from analyzers.run.calibration import read_calibration
 from analyzers.scenarios import OF_SETTINGS
-from analyzers.scenarios.gains import own_error
+from analyzers.scenarios.findings import own_error
 from analyzers.settings import USUAL_MB, Affine, Hosts, LinkModel
 from analyzers.units import ms
 from tests.support.causal import analyzed, gains, model_of

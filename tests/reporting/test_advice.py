@@ -8,9 +8,8 @@ from msgspec.structs import replace
 from analyzers.prediction import Prediction
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.measures.synchronization import IdleFrom, SyncCost
-from analyzers.reporting.remedies.advised import Advice
+from analyzers.reporting.remedies.advised import Advice, Evidence
 from analyzers.reporting.remedies.at_most import CHEAPER_FORMS, advice_at_most
-from analyzers.reporting.remedies.observations import Evidence
 from analyzers.scenarios import CAPS, ODD
 from analyzers.step_parts import SPLIT_PARTS
 from tests.support.causal import analyzed

@@ -6,10 +6,9 @@ import msgspec
 from msgspec.structs import replace
 
 from analyzers.layers import ShardedCollective
-from analyzers.reporting.remedies.advised import Advice
+from analyzers.reporting.remedies.advised import Advice, Evidence
 from analyzers.reporting.remedies.at_most import advice_at_most
-from analyzers.reporting.remedies.observations import Evidence
-from analyzers.reporting.remedies.sharded_advice import CONNECTIONS, advice_on_sharded
+from analyzers.reporting.remedies.strategy_advice import CONNECTIONS, advice_on_sharded
 
 STEP = Evidence(1_000_000, 1, trained_ns=1_000_000)
 

@@ -22,9 +22,8 @@ from analyzers.run.layout import RankFile
 from tests.support.exactly import differences
 from tests.support.fuzzing import cases
 from tracer.reading.cache import identity
-from tracer.reading.cache.entry import read_head, read_sections, write_entry
 from tracer.reading.cache.packing import PARTS
-from tracer.reading.cache.store import Cache
+from tracer.reading.cache.store import Cache, read_head, read_sections, write_entry
 
 _MEMORY = 10**9
 

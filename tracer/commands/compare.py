@@ -58,10 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with several launches of A in front, several of B: then launches are the sample, not steps",
     )
     parser.add_argument(
-        "--links",
-        type=here,
-        metavar="FILE",
-        help="what the links of both can do (default: each run's own links.json)",
+        "--links", type=here, metavar="FILE", help="what the links of both can do (default: each run's own links.json)"
     )
     parser.add_argument("--full", action="store_true", help="every figure that was compared, table by table")
     parser.add_argument("--json", action="store_true", help="the whole comparison as JSON")

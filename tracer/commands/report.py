@@ -57,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_links_argument(parser)
     parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
     parser.add_argument(
-        "--summary",
-        action="store_true",
-        help="with --json: only what the report comes to, in some kilobytes",
+        "--summary", action="store_true", help="with --json: only what the report comes to, in some kilobytes"
     )
     parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
     parser.add_argument(

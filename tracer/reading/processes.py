@@ -23,15 +23,7 @@ from analyzers.lazy_fields import replaced
 from analyzers.memory import budget_of
 from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, is_pipe, places, size
-from analyzers.rank import (
-    OnBytes,
-    ReadRanks,
-    RunSummary,
-    has_causes,
-    summarize,
-    summarize_file,
-    with_lanes,
-)
+from analyzers.rank import OnBytes, ReadRanks, RunSummary, has_causes, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from analyzers.trace import Helpers
@@ -189,10 +181,7 @@ def _open_executor(
         # Processes first: a thread of ours, such as the progress's, must not be forked.
         with (
             _open_pool(
-                _count_workers(path, total - begun, len(missing), by),
-                _count_helpers(path, missing, by),
-                context,
-                done,
+                _count_workers(path, total - begun, len(missing), by), _count_helpers(path, missing, by), context, done
             ) as reading,
             by.progress(lambda: done.value, total),
         ):

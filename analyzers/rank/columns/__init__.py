@@ -12,13 +12,5 @@ from analyzers.rank.columns.attribution import attribution as attribute
 from analyzers.rank.columns.communication import Communication, rows_of_communication
 from analyzers.rank.columns.communication import communication as communicate
 from analyzers.rank.columns.layer_time import LayerPieces, Parts, Work, kernel_times, launched, pieces, work
-from analyzers.rank.columns.time_breakdown import (
-    CELLS,
-    Breakdown,
-    Occupancy,
-    breakdown,
-    cell_edges,
-    extents,
-    occupancy,
-)
+from analyzers.rank.columns.time_breakdown import CELLS, Breakdown, Occupancy, breakdown, cell_edges, extents, occupancy
 from analyzers.rank.columns.windows import Steps, profiler_steps

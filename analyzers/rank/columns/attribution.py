@@ -21,18 +21,7 @@ from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, find, place
 from analyzers.rank.host import REGION, Autograd, Host, LayerSource, Places, Spans, autograd, forwards
 from analyzers.rank.strategies import GRAPH_LAUNCH, SPREADING, Launches, Purpose, packing
 from analyzers.run import RankTrace
-from analyzers.trace import (
-    C10D,
-    DDP_FORWARD,
-    DP_FORWARD,
-    NODE,
-    OPTIMIZER,
-    STEP,
-    Category,
-    Events,
-    Kind,
-    Module,
-)
+from analyzers.trace import C10D, DDP_FORWARD, DP_FORWARD, NODE, OPTIMIZER, STEP, Category, Events, Kind, Module
 
 
 class OtherLine(IntEnum):

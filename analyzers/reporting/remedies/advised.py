@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 import msgspec
 import numpy as np
 
 from analyzers.arrays import Int64
-from analyzers.layers import LayerRow, ShardedCollective, TensorWindow
+from analyzers.layers import LayerRow, PipelineSummary, ShardedCollective, TensorWindow
+from analyzers.layers.strategies import AttentionRow
 from analyzers.lazy_fields import LazyStruct
+from analyzers.reporting.measures import SyncCost
 from analyzers.scenarios import printed_interval
 from analyzers.units import duration, percent, rounded_percent
 
@@ -107,3 +109,29 @@ class StepTime(LazyStruct, frozen=True):
     def _median(self, total: list[int]) -> int:
         sums = sorted([*total, *[0] * (self.windows - len(total))])
         return round(median(sums)) if sums else 0
+
+
+class Evidence(StepTime, frozen=True):
+    """Rows of typical steps, the median step, and means over windows.
+
+    `trained_ns` is the step that people train, of which shares are. `free_compute_ns` is compute with no
+    communication beside it, which could hide some, None where it is not known. `latency_ns` is the shortest
+    transfer of an all_reduce, None where none is known. `environment` is what run.json has of it. `driven_ns` is
+    what nn.DataParallel's one process leaves its devices idle, and exposes of their transfers, None of other runs.
+    `products_ns` are a step's FP32 products and convolutions outside of tensor cores, `layout_ns` its layout copies
+    and batch norms outside of channels_last, on the rank that has most.
+    """
+
+    trained_ns: float = 0.0
+    sharded: Sequence[ShardedCollective] = ()
+    tensor: Sequence[TensorWindow] = ()
+    cost: SyncCost | None = None
+    free_compute_ns: float | None = None
+    latency_ns: int | None = None
+    environment: Mapping[str, str] = {}
+    is_async_tp_on: bool = False
+    attention: Sequence[AttentionRow] = ()
+    pipelines: Sequence[PipelineSummary] = ()
+    driven_ns: float | None = None
+    products_ns: float = 0.0
+    layout_ns: float = 0.0

@@ -8,12 +8,13 @@ from itertools import chain
 import msgspec
 
 from analyzers.reporting.measures import SyncCost
-from analyzers.reporting.remedies.advised import Advice, advised
-from analyzers.reporting.remedies.attention_advice import advice_on_attention
-from analyzers.reporting.remedies.observations import Evidence
-from analyzers.reporting.remedies.pipeline_advice import advice_on_pipelines
-from analyzers.reporting.remedies.sharded_advice import advice_on_sharded
-from analyzers.reporting.remedies.tensor_advice import advice_on_tensor
+from analyzers.reporting.remedies.advised import Advice, Evidence, advised
+from analyzers.reporting.remedies.strategy_advice import (
+    advice_on_attention,
+    advice_on_pipelines,
+    advice_on_sharded,
+    advice_on_tensor,
+)
 from analyzers.statistics import LEAST_SHARE
 from analyzers.units import duration
 

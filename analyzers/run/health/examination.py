@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from analyzers.notices import Notice
-from analyzers.run.health.corrupt_times import corrupt_times, drifting
+from analyzers.run.health.corrupt_times import corrupt_times, drifting, without_lost_times
 from analyzers.run.health.launch_joins import with_launches
 from analyzers.run.health.lost_launches import lost_launches
-from analyzers.run.health.lost_times import without_lost_times
 from analyzers.run.health.relations import Relations
 from analyzers.run.health.step_marks import with_distinct_steps
 from analyzers.run.health.stream_order import disorder, too_long

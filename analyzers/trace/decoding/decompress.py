@@ -10,15 +10,7 @@ from typing import Any, BinaryIO
 
 from analyzers.errors import UnreadableTrace
 from analyzers.paths import Place, open_file
-from analyzers.trace.decoding.archives import (
-    ZIP,
-    ZSTD,
-    Buffered,
-    Read,
-    other_packing,
-    unpacked_zstd,
-    unzipped,
-)
+from analyzers.trace.decoding.archives import ZIP, ZSTD, Buffered, Read, other_packing, unpacked_zstd, unzipped
 
 # Blocks of this size beat larger ones by half: what is decoded from them stays in the processor's cache.
 BLOCK = 1 << 19

@@ -23,10 +23,7 @@ _LONGEST_KEPT = 1 << 11
 # Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
 _INDUCTOR = "triton_"
 # Words for communication that no library has for itself.
-_COMMON_HINTS = (
-    *("all_?reduce", "all_?gather", "reduce_?scatter"),
-    *("alltoall", "all_to_all", "sendrecv"),
-)
+_COMMON_HINTS = (*("all_?reduce", "all_?gather", "reduce_?scatter"), *("alltoall", "all_to_all", "sendrecv"))
 
 T = TypeVar("T")
 

@@ -208,13 +208,7 @@ def read(options: argparse.Namespace, path: Where | None = None, *, causes: bool
     from tracer.reading import read_run
 
     path = options.run if path is None else path
-    summary = read_run(
-        path,
-        causes=causes,
-        steps=_steps(options),
-        numbers=_numbers(options, path),
-        by=readers(options),
-    )
+    summary = read_run(path, causes=causes, steps=_steps(options), numbers=_numbers(options, path), by=readers(options))
     return _judged(options, summary, path)
 
 
@@ -269,9 +263,7 @@ def sweep_folder(where: Place) -> Path:
 
 
 def read_drawn(
-    options: argparse.Namespace,
-    links: Calibration | None,
-    path: Where | None = None,
+    options: argparse.Namespace, links: Calibration | None, path: Where | None = None
 ) -> tuple[RunSummary, Report, Sequence[Lanes]]:
     """Read the run (the options' own, unless another is named), its report, and the lanes of the ranks to draw.
 

@@ -1,7 +1,7 @@
 """Cache of what ranks say, in a folder of the user's.
 
-`store` looks ranks up and keeps them, `identity` tells a file from another, `packing` turns a summary into bytes and
-back, `entry` is the format of a file, `folder` the place of all of them, with its bound.
+`store` looks ranks up and keeps them in entries, `identity` tells a file from another, `packing` turns a summary into
+bytes and back, `folder` is the place of all entries, with its bound.
 
 Decisions: docs/dev/decisions/reading.md
 """

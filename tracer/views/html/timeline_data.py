@@ -30,7 +30,7 @@ from analyzers.arrays import Int64, values_at
 from analyzers.causes import Charge, PathLane
 from analyzers.json_documents import compact
 from analyzers.rank import is_layer
-from analyzers.reporting import CollectiveLane, KernelLane, Lanes, LayerLane, Report
+from analyzers.reporting import CollectiveLane, Lanes, LayerLane, Report
 from analyzers.trace import short_name
 from tracer.views import COMPUTE, COPY, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING, count
 from tracer.views.sections import CAUSE_MEANINGS
@@ -106,7 +106,7 @@ def strips(
         most -= sum(_count(lane, extents[step]) for lane in devices)
         if kept and most < 0:
             break
-        most_kernels -= sum(_kernel_count(lane.kernels, extents[step]) for lane in devices)
+        most_kernels -= sum(int(np.diff(np.searchsorted(lane.kernels.start_ns, extents[step]))[0]) for lane in devices)
         with_kernels = most_kernels >= 0
         named += with_kernels
         drawn = _step(report, devices, (step, extents[step]), names, with_kernels)
@@ -182,10 +182,6 @@ def _count(lane: Lanes, extent: Extent) -> int:
     times = [getattr(lane, name).start for name in _TIMES.values()]
     starts = [*times, lane.idle_causes.start_ns, lane.layers.start_ns]
     return sum(int(np.diff(np.searchsorted(start, extent))[0]) for start in starts)
-
-
-def _kernel_count(lane: KernelLane, extent: Extent) -> int:
-    return int(np.diff(np.searchsorted(lane.start_ns, extent))[0])
 
 
 def _step(

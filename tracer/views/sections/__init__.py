@@ -1,7 +1,7 @@
 """Sections of a report.
 
-`screen` is its message; `overview` has the order of the rest, and sections of its own; then `ranks`, `idle`,
-`causes`, `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice`, `step_bar` and the room
+`screen` is its message, and the bar of its step; `overview` has the order of the rest, and sections of its own; then
+`ranks`, `idle`, `causes`, `communication`, `groups`, `compute`, `pipeline`, `step_timeline`, `advice` and the room
 `model`. Other results are in the room `results`, which a report does not load.
 
 Decisions: docs/dev/decisions/views.md
@@ -40,11 +40,14 @@ from tracer.views.sections.overview import (
 from tracer.views.sections.pipeline import pipeline_section
 from tracer.views.sections.ranks import bar, by_rank, communicates, device_name, named
 from tracer.views.sections.screen import (
+    bar_is_of_profiled,
+    bar_shares,
+    drawn_shares,
     first_screen_text,
     profiled_ns,
     profiled_words,
+    shares_of_bar,
     step_sentence,
     trust_words,
 )
-from tracer.views.sections.step_bar import bar_is_of_profiled, bar_shares, drawn_shares, shares_of_bar
 from tracer.views.sections.step_timeline import lane_labels, letter, meanings

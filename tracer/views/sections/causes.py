@@ -95,11 +95,7 @@ def by_charge(report: Report, most: int = MOST_CHARGES) -> Section:
         f"({percent(_share(rest_ns, charges))}): --json, --csv"
     )
     title = "The critical path's largest charges, ms per step (means over typical steps)"
-    return [
-        Heading(title),
-        _charges(report, shown, charges),
-        *([Paragraph(fewer, is_faint=True)] if left_out else []),
-    ]
+    return [Heading(title), _charges(report, shown, charges), *([Paragraph(fewer, is_faint=True)] if left_out else [])]
 
 
 def causes_sentence(report: Report, charges: ChargesSummary) -> str:
@@ -107,7 +103,7 @@ def causes_sentence(report: Report, charges: ChargesSummary) -> str:
     length = ms(charges.charged_ns / charges.steps)
     shares = [(cause, _share(ns, charges)) for cause, ns in charges.by_cause.items()]
     named = [(cause, share) for cause, share in shares if share >= _NAMED][:_MOST_NAMED] or shares[:1]
-    parts = [f"{rounded_percent(share)} {_noun(cause)}" for cause, share in named]
+    parts = [f"{rounded_percent(share)} {_NOUNS.get(cause, cause)}" for cause, share in named]
     if not parts:
         return f"The critical path of {_step(report)} is {length}"
     first = parts[0].replace(" % ", " % of it is ", 1)
@@ -132,10 +128,6 @@ def why_no_causes(report: Report) -> str:
 
 def _share(ns: float, charges: ChargesSummary) -> float:
     return ns / charges.charged_ns if charges.charged_ns else 0.0
-
-
-def _noun(cause: str) -> str:
-    return _NOUNS.get(cause, cause)
 
 
 def _step(report: Report) -> str:

@@ -14,19 +14,7 @@ import numpy as np
 
 from analyzers.reporting import Lane, Mark, Report, Timeline
 from analyzers.units import NS_PER_MS, duration
-from tracer.views import (
-    COMM,
-    COMPUTE,
-    COPY,
-    Drawing,
-    Heading,
-    Paragraph,
-    Section,
-    Span,
-    columns,
-    plain,
-    rounded_up,
-)
+from tracer.views import COMM, COMPUTE, COPY, Drawing, Heading, Paragraph, Section, Span, columns, plain, rounded_up
 
 SHADES = " ░▒▓█"
 WAITING, TRANSFER, UNRESOLVED = "·", "=", "~"

@@ -74,13 +74,9 @@ def _cell(unit: str, name: str, value: Cell, wide: bool = True) -> str:
     if value is None:
         return "-"
     if isinstance(value, str):
-        return _shortened(value, _LONGEST_NAME[wide])
+        return value if len(value) <= _LONGEST_NAME[wide] else f"{value[: _LONGEST_NAME[wide] - 3]}..."
     if name.endswith(_NS):
         return f"{value / NS_PER_US:,.1f}" if unit == "us" else milliseconds(value)
     if name == "share":
         return f"{100 * value:.1f} %"
     return f"{value:.3g}" if isinstance(value, float) else str(value) if name in _TEXTS else f"{value:,}"
-
-
-def _shortened(name: str, longest: int) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 3]}..."
