@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 
 from tests.support.environments import BEGINS, ENDS, changed, rows_in, with_rows
 from tests.support.lowest import SETUP, WORKFLOW, lowest
-from tracer.commands.options.trainable import LEAST_OF_WORKLOAD
+from tracer.commands.options.workload_checks import LEAST_OF_WORKLOAD
 from tracer.doctor.software import TRIED_TORCH
 
 

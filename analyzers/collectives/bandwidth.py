@@ -7,22 +7,18 @@ that one figure holds for all kinds and group sizes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, joint, labels
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, joint
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.rank import STRATEGIES, Measured, Purpose
 from analyzers.run import Calibration, peak_busbw_gbps
 from analyzers.statistics import quartiles
 from analyzers.trace import Call, Collective
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,15 +42,6 @@ class Bandwidth(Columns):
     high_gbps: Float64
     peak_gbps: Float64
     wait_ns: Float64
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row each, with names for kind and purpose."""
-        import pandas as pd
-
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        columns["kind"] = labels(Collective, self.kind)
-        columns["purpose"] = labels(Purpose, self.purpose)
-        return pd.DataFrame(columns)
 
 
 def peaks(matching: Matching, transfers: Transfers, calibration: Calibration | None) -> Float64:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from analyzers.collectives.matching import Matching
 from analyzers.collectives.measured import Exchange
 from analyzers.collectives.transfer import Transfers
 from analyzers.ranks import RankNumber
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +34,6 @@ class Waiting(Columns):
     step: Int64
     waited_ns: Int64
     caused_ns: Int64
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return a row each."""
-        import pandas as pd
-
-        return pd.DataFrame(self.columns())
 
 
 def waiting(matching: Matching, transfers: Transfers) -> Waiting:

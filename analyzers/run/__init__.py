@@ -4,8 +4,8 @@ In order: `layout` finds the files, `manifest`, `parallelism`, `controls` and `c
 `rank_trace` reads the ranks in one file, looks at the rows of each together (the room `analyzers.run.health`), gives it
 the light window's times (`light_window`, for the same events, which `partners` finds by their `common_sequence`) and
 the steps that were asked for (`named_steps`), and refuses what fits no memory; `loading` gathers the ranks, as
-`numbering` numbers them. `device_states` tells whose devices are slowed, `host_states` what held
-hosts up, `sweep` reads a grid of runs.
+`numbering` numbers them. `machine_states` tells whose devices are slowed, and what held hosts up, `sweep` reads a grid
+of runs.
 
 Decisions: docs/dev/decisions/run.md
 """
@@ -21,12 +21,11 @@ from analyzers.run.calibration import (
     to_json,
 )
 from analyzers.run.controls import HIGH_DISTORTION, HOST, LONGEST_NS, UNPROFILED, Control, Controls, control
-from analyzers.run.device_states import device_notices, find_slowed
 from analyzers.run.health import launches_without_kernels
-from analyzers.run.host_states import find_held_up, host_notices
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, catch_errors, gather, hosts, load, world_size
+from analyzers.run.machine_states import device_notices, find_held_up, find_slowed, host_notices
 from analyzers.run.manifest import (
     EARLY_STEPS,
     LINKS,

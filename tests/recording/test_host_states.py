@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from analyzers.run.host_states import find_held_up, host_notices
+from analyzers.run.machine_states import find_held_up, host_notices
 from analyzers.run.manifest import HostStates
 from tracer.recording import host_states
 from tracer.recording.host_states import Collections, HostWatch

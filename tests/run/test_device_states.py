@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzers.notices import Code, Weight
-from analyzers.run.device_states import BELOW, device_notices, find_slowed
+from analyzers.run.machine_states import BELOW, device_notices, find_slowed
 from analyzers.run.manifest import DeviceState
 
 

@@ -9,11 +9,12 @@ ranking         aaa 2 calls, bb 1 call, ...        the longest first
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Columns, Int64, begins, distinct, values_at
 from analyzers.rank.kernels.counted_operators import CountedOperators, Precision, on_tensor_cores
@@ -217,3 +218,47 @@ def ranking(keys: Sequence[Int64], ns: Int64, whole_ns: int) -> list[tuple[tuple
 def first_of_ranking(rows: Sequence[Ranked]) -> tuple[Ranked, ...]:
     """Return the longest of a ranking; of two alike the one that comes first in the alphabet."""
     return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.name, row.kind))[:MOST_RANKED])
+
+
+@dataclass(frozen=True, eq=False)
+class KernelTrack:
+    """Kernels and copies of one device by start, which may overlap; on a CPU run operators, while they themselves ran.
+
+    `name` and `operator` index `names`: the kernel, and the innermost operator around its launch, UNKNOWN for none
+    known. `line` is what it is attributed to.
+    """
+
+    start_ns: Int64
+    end_ns: Int64
+    is_copy: NDArray[np.bool_]
+    name: NDArray[np.int32]
+    operator: NDArray[np.int32]
+    line: NDArray[np.int32]
+    names: tuple[str, ...]
+
+    def moved(self, by_ns: int) -> KernelTrack:
+        """Return the same kernels later by so much."""
+        return replace(self, start_ns=self.start_ns + by_ns, end_ns=self.end_ns + by_ns)
+
+
+def kernel_track(events: Events, launched: Launched, device: int) -> KernelTrack:
+    """Return what ran on one device, named as the trace names it."""
+    mine = launched.take((launched.device == device) & (launched.kind != Kind.COMM))
+    mine = mine.take(np.argsort(mine.start_ns, kind="stable"))
+    operator = values_at(events.name, mine.operator)
+    # On a CPU run there are no kernels: operators are what runs.
+    runs_operators = mine.name == UNKNOWN
+    name = np.where(runs_operators, operator, mine.name)
+    operator = np.where(runs_operators, UNKNOWN, operator)
+    codes, index = np.unique(np.r_[UNKNOWN, name, operator], return_inverse=True)
+    # The first code is UNKNOWN, which stays what it is.
+    place = (index[1:] - 1).astype(np.int32)
+    return KernelTrack(
+        start_ns=mine.start_ns,
+        end_ns=mine.end_ns,
+        is_copy=mine.kind == Kind.COPY,
+        name=place[: len(name)],
+        operator=place[len(name) :],
+        line=mine.line.astype(np.int32),
+        names=tuple(events.names[code] for code in codes[1:].tolist()),
+    )

@@ -14,7 +14,7 @@ from enum import Enum
 from itertools import chain, islice
 from typing import Any
 
-from analyzers.trace.decoding.timestamps import NO_TIME
+from analyzers.trace.decoding.number_columns import NO_TIME
 
 # An unescaped quote or backslash in a name, as Kineto wrote those of some kernels and of Windows' files: it ends where
 # the next key of an event begins. Other texts (a call stack) end where any key begins, or an object or list ends.

@@ -2,8 +2,8 @@
 
 `run` reads what to read, `output` says where a result goes, `fail_on` judges it, `progress_bar` shows how far it is,
 `values` parses what an option is given.
-For recording: `trainable` asks for torch, `script_words` tells a SCRIPT from options; `devices` has those of devices
-and hosts, `workload` those of the built-in training and, for options that contradict one another, `workload_checks`.
+For recording: `script_words` tells a SCRIPT from options; `devices` has those of devices and hosts, `workload` those of
+the built-in training; `workload_checks` asks for torch, and refuses options that contradict one another.
 
 Decisions: docs/dev/decisions/structure.md
 """
@@ -47,7 +47,6 @@ from tracer.commands.options.run import (
     sweep_folder,
 )
 from tracer.commands.options.script_words import script_apart
-from tracer.commands.options.trainable import check_torch, check_workload
 from tracer.commands.options.values import message_size, not_negative, port_number, positive, positive_number, refusal
 from tracer.commands.options.workload import (
     add_step_arguments,
@@ -57,3 +56,4 @@ from tracer.commands.options.workload import (
     describe,
     setup_of,
 )
+from tracer.commands.options.workload_checks import check_torch, check_workload

@@ -1,12 +1,38 @@
-"""Checks of contradicting or ineffective `tracer record` options."""
+"""Checks of `tracer record`: packages, contradicting or ineffective options."""
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
+import re
 
 from tracer.config import CIFAR10_SIZE, STRATEGY_TRAITS, RecordConfig, Setup, StrategyTraits
-from tracer.errors import UsageError
+from tracer.errors import NEEDS_TORCH, TracerError, UsageError
+
+# As setup.cfg's extra `workload` has it.
+LEAST_OF_WORKLOAD = (2, 6)
+
+
+def check_torch(command: str) -> None:
+    """Raise TracerError where a command has no torch."""
+    if importlib.util.find_spec("torch") is None:
+        raise TracerError(f"{command} {NEEDS_TORCH}")
+
+
+def check_workload(command: str) -> None:
+    """Raise TracerError where a command cannot train the built-in workload."""
+    from importlib.metadata import version
+
+    check_torch(command)
+    own = version("torch")
+    if tuple(map(int, re.findall(r"\d+", own)[:2])) < LEAST_OF_WORKLOAD:
+        least = ".".join(map(str, LEAST_OF_WORKLOAD))
+        raise TracerError(f"{command}'s own models need torch {least}, and here is {own}: record a script of yours")
+    if importlib.util.find_spec("torchvision") is None:
+        # Of torchvision alone pip takes the newest, and the torch that goes with it.
+        raise TracerError(f"{command}'s own models need torchvision: pip install torchvision 'torch=={own}'")
+
 
 # By how much a ResNet shrinks its images.
 LAST_STAGE_STRIDE = {"resnet18": 32, "resnet50": 32, "resnet18-cifar": 8}
