@@ -63,8 +63,7 @@ STRATEGY_TRAITS: dict[Strategy, StrategyTraits] = {
         not_channels_last="--channels-last makes weights that FSDP cannot shard: give another --strategy",
     ),
     "single": StrategyTraits(
-        one_process=True,
-        not_on_several="--strategy single runs on one device: give --gpus 1 (or --ranks 1)",
+        one_process=True, not_on_several="--strategy single runs on one device: give --gpus 1 (or --ranks 1)"
     ),
 }
 STRATEGIES: tuple[str, ...] = tuple(STRATEGY_TRAITS)

@@ -264,10 +264,7 @@ def _all_configured(run: RunSummary) -> dict[RankNumber, dict[str, Group]]:
     for summary in run.ranks:
         # Thousands of ranks list one another: most of them as the rank before does.
         if listed is None or summary.header.distributed.get("pg_config") != listed:
-            listed, configured = (
-                summary.header.distributed.get("pg_config"),
-                _read_groups(summary.header.distributed),
-            )
+            listed, configured = (summary.header.distributed.get("pg_config"), _read_groups(summary.header.distributed))
         by_rank[summary.rank] = configured
     return by_rank
 

@@ -12,7 +12,6 @@ from analyzers.prediction.answers import (
     AtGpus,
     Baseline,
     Prediction,
-    Recommended,
     ScaleOut,
     WhatIf,
     doubts,

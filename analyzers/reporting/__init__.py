@@ -2,8 +2,8 @@
 
 `analyses` has what its parts share; `build` puts the report together from the run's facts and notices, `step_timeline`,
 the room `measures` (rows and figures) and `summary`, which concludes: `bar` is what the step is made of, `found` the
-advice of findings, the room `remedies` what is known at most (from `evidence`), `headline` the first sentence, `trust`
-its grade; `document` has types and JSON. `typical_steps` says of which steps figures are, and what others cost.
+advice of findings, the room `remedies` what is known at most, `headline` the first sentence, `trust` its grade;
+`document` has types and JSON. `typical_steps` says of which steps figures are, and what others cost.
 `device_lanes`, `frames` and `per_step` are made from it.
 
 Decisions: docs/dev/decisions/reporting.md

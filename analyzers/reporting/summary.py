@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,23 +12,25 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import Float64
 from analyzers.causes import charges_summary
-from analyzers.collectives import bandwidth_rows, copy_rows, group_summaries
-from analyzers.layers import bucket_summaries, layer_summaries
+from analyzers.collectives import Exchange, bandwidth_rows, copy_rows, group_summaries
+from analyzers.layers import bucket_summaries, layer_summaries, pipeline_summaries
 from analyzers.lazy_fields import lazy
 from analyzers.notices import Code
-from analyzers.rank import Breakdown, device_label
+from analyzers.rank import Breakdown, LayerSource, RankSummary, device_label
+from analyzers.rank.kernels import Precision, Ranked, peak_flops_per_s
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.bar import bar_of
 from analyzers.reporting.document import ControlFigures, Representative, RunFacts, Summary
-from analyzers.reporting.evidence import evidence_of
 from analyzers.reporting.found import found_advice
 from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, mark_length, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_function, idle_parts, over_devices
-from analyzers.reporting.remedies import advice_at_most
+from analyzers.reporting.remedies import Evidence, advice_at_most
 from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import Steps, odd_words
+from analyzers.run import Manifest
 from analyzers.statistics import Limits, is_told_apart, ratio, spreads, spreads_by
 from analyzers.step_parts import COMM, COMPUTE, EXPOSED, IDLE, IDLE_PARTS, PARTS, fields_of
+from analyzers.trace import Collective
 from analyzers.units import ms, percent
 
 MEASURED = (*fields_of(PARTS), "comm_ns", "copy_ns", "overlapped_comm_ns")
@@ -228,3 +231,93 @@ def _ranks_differ(rows: Breakdown) -> Iterator[str]:
     )
     lowest, highest = percent(shares[low, part]), percent(shares[high, part])
     yield f"Ranks differ: {_PARTS[names[part]]} takes {lowest} of {least}'s time and {highest} of {most}'s."
+
+
+# Kernels of matrix products and convolutions in FP32 outside of tensor cores, as cuBLAS, cuDNN and CUTLASS name them.
+_PRODUCTS = re.compile(r"sgemm|ffma|simt|scudnn|fmha_cutlass[FB]_f32|implicit_convolve|convolve_common_engine")
+_OF_TENSOR_CORES = re.compile(r"tf32|bf16|bfloat16|f16|half|1688|16816|tensor_?op|nvjet", re.IGNORECASE)
+# cuDNN's copies between layouts, and batch norm in NCHW.
+_LAYOUT = re.compile(r"nchwToNhwc|nhwcToNchw|batch_norm_(?!.*channels_last)|bn_(?:fw|bw)(?!.*nhwc)", re.IGNORECASE)
+
+
+def evidence_of(analyses: Analyses) -> Evidence:
+    """Collect what rules of advice look at."""
+    manifest, exchanged = analyses.manifest, analyses.exchanged
+    steps = set(analyses.typical.steps.typical)
+    return Evidence(
+        step_ns=analyses.median_step_ns,
+        windows=len(analyses.typical_rows),
+        mean_ns=float(np.mean(analyses.typical_rows.span_ns)),
+        step_word=analyses.step_word,
+        trained_ns=analyses.step_ns,
+        sharded=lazy(lambda: analyses.of_typical(analyses.sharded.collectives)),
+        tensor=analyses.of_typical(analyses.tensor),
+        cost=analyses.cost,
+        free_compute_ns=_free_compute_ns(analyses),
+        latency_ns=_latency_ns(exchanged),
+        environment=manifest.environment,
+        is_async_tp_on=_is_async_tp_on(manifest),
+        pipelines=pipeline_summaries(analyses.pipelines, _schedule(manifest)),
+        attention=[row for row in analyses.attention if row.step in steps],
+        driven_ns=_driven_ns(analyses),
+        products_ns=_in_kernels(analyses, _is_product) if _has_tensor_cores(analyses) else 0.0,
+        layout_ns=_in_kernels(analyses, lambda kernel: bool(_LAYOUT.search(kernel.name))),
+    )
+
+
+def _is_product(kernel: Ranked) -> bool:
+    return bool(_PRODUCTS.search(kernel.name)) and not _OF_TENSOR_CORES.search(kernel.name)
+
+
+def _has_tensor_cores(analyses: Analyses) -> bool:
+    names = analyses.manifest.devices or [name for rank in analyses.run.ranks for name in _devices(rank)]
+    return any(peak_flops_per_s(name, Precision.BFLOAT16) for name in names)
+
+
+def _devices(rank: RankSummary) -> Iterator[str]:
+    yield from rank.header.device_names
+
+
+def _in_kernels(analyses: Analyses, is_chosen: Callable[[Ranked], bool]) -> float:
+    """Return how long some kernels that compute take per window, on the rank where they take longest, ns."""
+    totals = []
+    for measured in analyses.run.measured:
+        chosen = (kernel for kernel in measured.usage.kernels if kernel.kind == "compute")
+        totals.append(sum(k.total_ns for k in chosen if is_chosen(k)) / max(len(measured.windows), 1))
+    return max(totals, default=0.0)
+
+
+def _driven_ns(analyses: Analyses) -> float | None:
+    """Return what devices of nn.DataParallel stand still or expose in a step; None for other runs."""
+    if not any(measured.work.source == LayerSource.NODES for measured in analyses.run.measured):
+        return None
+    rows = analyses.typical_rows
+    least = np.min([np.mean((rows.idle_ns + rows.exposed_comm_ns)[own]) for _, own in rows.by_device()])
+    return float(least)
+
+
+def _free_compute_ns(analyses: Analyses) -> float:
+    """Return the median time per window in which compute runs with no communication beside it, ns."""
+    rows = analyses.typical_rows
+    return float(np.median(rows.compute_ns - rows.overlapped_comm_ns))
+
+
+def _schedule(manifest: Manifest) -> str | None:
+    """Return the class of a pipeline's schedule, as run.json has it."""
+    recorded = manifest.parallelism
+    return recorded.pipeline.schedule if recorded is not None and recorded.pipeline is not None else None
+
+
+def _is_async_tp_on(manifest: Manifest) -> bool:
+    """Whether run.json says that Inductor was to run collectives beside matrix products."""
+    recorded = manifest.parallelism
+    compiled = recorded.compiled if recorded is not None else None
+    return bool(compiled is not None and compiled.micro_pipeline_tp)
+
+
+def _latency_ns(exchanged: Exchange) -> int | None:
+    """Return the shortest transfer of an all_reduce that is known exactly, about what one of no bytes would take."""
+    transferred = exchanged.transfers
+    is_exact = (exchanged.matching.instances.kind == Collective.ALL_REDUCE) & ~transferred.bound
+    known_ns = transferred.transfer_ns[is_exact & (transferred.transfer_ns > 0)]
+    return int(known_ns.min()) if len(known_ns) else None

@@ -349,7 +349,7 @@ def _of_ranks(manifest: Manifest) -> tuple[Manifest, list[Notice]]:
         manifest,
         host_of_rank=kept(manifest.host_of_rank),
         controls=manifest.controls.each(
-            lambda control: replace(control, steps_ns=kept(control.steps_ns), samples_ns=kept(control.samples_ns)),
+            lambda control: replace(control, steps_ns=kept(control.steps_ns), samples_ns=kept(control.samples_ns))
         ),
         memory=memory and Memory(memory.source, kept(memory.peak_bytes)),
         device_states=states and kept(states),

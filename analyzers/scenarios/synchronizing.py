@@ -50,11 +50,7 @@ def _tell(subject: Subject) -> Told:
 
 SYNCHRONIZE = everywhere(
     Scenario(
-        "synchronize",
-        "synchronizing calls",
-        without_synchronizing,
-        "no calls that wait for the device",
-        of_idle=True,
+        "synchronize", "synchronizing calls", without_synchronizing, "no calls that wait for the device", of_idle=True
     ),
     lambda subject: bool(_waits(subject.lags).any()),
     _tell,

@@ -20,8 +20,5 @@ __all__ = ["HuggingFaceCallback", "LightningCallback"]
 
 __getattr__, __dir__ = export_lazily(
     __name__,
-    {
-        "tracer.callbacks.huggingface": ("HuggingFaceCallback",),
-        "tracer.callbacks.lightning": ("LightningCallback",),
-    },
+    {"tracer.callbacks.huggingface": ("HuggingFaceCallback",), "tracer.callbacks.lightning": ("LightningCallback",)},
 )

@@ -54,13 +54,7 @@ class RecordingSteps:
 
     def _new_session(self, model: nn.Module, steps: int | None) -> None:
         self._session = Session(
-            self._output,
-            model,
-            plan=self._plan,
-            steps=steps,
-            force=self._force,
-            strict=True,
-            on_report=self._on_report,
+            self._output, model, plan=self._plan, steps=steps, force=self._force, strict=True, on_report=self._on_report
         )
 
     def _try(self, act: Callable[[], object]) -> None:

@@ -120,9 +120,7 @@ def _learnt_offsets(clocks: Offsets, sides: Sides, compatible: Mask) -> tuple[li
     one_clock = np.array([clocks.are_one(reference, others[pair]) for pair in new.tolist()], dtype=bool)
     found = dict(
         zip(
-            new.tolist(),
-            find_offsets(sides.a.of_pairs(new), sides.b.of_pairs(new), compatible, one_clock),
-            strict=True,
+            new.tolist(), find_offsets(sides.a.of_pairs(new), sides.b.of_pairs(new), compatible, one_clock), strict=True
         )
     )
     synchronize = _synchronizing_pairs(sides)

@@ -7,9 +7,9 @@ Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.columns.activity import CPU_DEVICE, Activity, activities, device_label, device_labels
-from analyzers.rank.columns.attribution import OWN_LINES, Attribution, OtherLine, is_layer, layer_name
+from analyzers.rank.columns.attribution import Attribution, OtherLine, is_layer, layer_name
 from analyzers.rank.columns.attribution import attribution as attribute
-from analyzers.rank.columns.communication import Communication, rows_of_communication
+from analyzers.rank.columns.communication import Communication
 from analyzers.rank.columns.communication import communication as communicate
 from analyzers.rank.columns.layer_time import LayerPieces, Parts, Work, kernel_times, launched, pieces, work
 from analyzers.rank.columns.time_breakdown import CELLS, Breakdown, Occupancy, breakdown, cell_edges, extents, occupancy

@@ -9,7 +9,6 @@ Decisions: docs/dev/decisions/rank.md
 
 from analyzers.rank.dependencies.building import rank_graph
 from analyzers.rank.dependencies.points import (
-    Activities,
     Calls,
     EdgeKind,
     Edges,

@@ -25,8 +25,5 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
 
 
 METRICS = Strategy(
-    name="metrics",
-    in_words="norms and metrics",
-    dimension=dimension(r"loss\w*", "batch"),
-    purposes=_purposes,
+    name="metrics", in_words="norms and metrics", dimension=dimension(r"loss\w*", "batch"), purposes=_purposes
 )

@@ -15,7 +15,5 @@ def _purposes(calls: Calls) -> Iterator[tuple[Purpose, Mask]]:
 
 
 PIPELINE = Strategy(
-    name="pipeline",
-    dimension=dimension("pp", "stage", r"pipeline_(?:model_)?parallel\w*"),
-    purposes=_purposes,
+    name="pipeline", dimension=dimension("pp", "stage", r"pipeline_(?:model_)?parallel\w*"), purposes=_purposes
 )

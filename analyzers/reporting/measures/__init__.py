@@ -12,8 +12,6 @@ from analyzers.reporting.measures.idle_time import (
     IdleLine,
     IdleRows,
     Input,
-    SynchronizingCall,
-    WindowLaunches,
     idle_function,
     idle_parts,
     idle_rows,

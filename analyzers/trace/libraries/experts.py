@@ -33,8 +33,5 @@ LIBRARY = Library(
     ranks=(r"ep::(?:legacy::)?intranode::\w*<(?:[\w:]+, )?(\d+)",),
     # With return_recv_hook DeepEP's low-latency kernels post what they send and return, and a second kernel of the
     # same name receives; MORI's have names of their own.
-    posts=(
-        START + r"internode_ll::(?:dispatch|combine)$",
-        START + r"Ep(?:Dispatch|Combine)LowLatencyAsync",
-    ),
+    posts=(START + r"internode_ll::(?:dispatch|combine)$", START + r"Ep(?:Dispatch|Combine)LowLatencyAsync"),
 )
