@@ -13,6 +13,7 @@ from analyzers.collectives.measured import Exchange
 from analyzers.notices import Code, Notice
 from analyzers.rank import Purpose
 from analyzers.run import Manifest
+from analyzers.texts import listed
 from analyzers.trace import Collective, library_kernel, may_only_post
 from analyzers.units import duration, ms, percent
 
@@ -82,8 +83,7 @@ def _unknown_clock_warnings(exchange: Exchange) -> list[Notice]:
     unknown = [summary.rank for summary in exchange.run.ranks if summary.rank not in exchange.clocks.by_rank]
     if not unknown:
         return []
-    which = ", ".join(map(str, unknown[:8])) + (", ..." if len(unknown) > 8 else "")
-    message = f"the clock of rank {which} is not known: no synchronizing collective links it to rank "
+    message = f"the clock of rank {listed(unknown, 8)} is not known: no synchronizing collective links it to rank "
     return [Notice(Code.CLOCK_IS_UNKNOWN, f"{message}{exchange.clocks.reference}")]
 
 
@@ -149,10 +149,10 @@ def _posting_warnings(exchange: Exchange) -> list[Notice]:
     masks = [np.array([name in posting for name in part.names], dtype=bool)[part.name] for part in parts]
     count, total = sum(int(mask.sum()) for mask in masks), sum(map(len, parts))
     kernels = sorted({library_kernel(name) for name in posting})
-    which = ", ".join(kernels[:3]) + (", ..." if len(kernels) > 3 else "")
     message = (
-        f"{count} of {total} communication kernels ({which}) may end while what they sent is still in flight, "
-        "which no trace shows: how much of their transfer is hidden is not known, and overlap counts kernels alone"
+        f"{count} of {total} communication kernels ({listed(kernels, 3)}) may end while what they sent is still in "
+        "flight, which no trace shows: how much of their transfer is hidden is not known, and overlap counts kernels "
+        "alone"
     )
     return [Notice(Code.TRANSFER_NOT_SHOWN, message)]
 

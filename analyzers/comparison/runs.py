@@ -216,8 +216,7 @@ def _sizes(report: Report) -> list[int | None]:
 
 
 def _megabytes(sizes: Sequence[int | None]) -> str:
-    shown = ["?" if size is None else f"{size / 1e6:.3g}" for size in sizes[:6]]
-    return " + ".join(shown) + (" + ..." if len(sizes) > 6 else "")
+    return listed(["?" if size is None else f"{size / 1e6:.3g}" for size in sizes], 6, " + ...", " + ")
 
 
 def _buckets(sides: _Sides) -> list[BucketChange]:

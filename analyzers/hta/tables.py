@@ -230,8 +230,7 @@ def one_rank(run: Run, rank: int | None) -> RankTrace:
         return run.ranks[0]
     chosen = next((each for each in run.ranks if each.rank == rank), None)
     if chosen is None:
-        listed = ", ".join(str(each.rank) for each in run.ranks[:8]) + (", ..." if len(run.ranks) > 8 else "")
-        raise NotAnalyzable(f"{run.name} has no rank {rank}: it has {listed}")
+        raise NotAnalyzable(f"{run.name} has no rank {rank}: it has {listed([each.rank for each in run.ranks], 8)}")
     return chosen
 
 

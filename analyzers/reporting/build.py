@@ -31,6 +31,7 @@ from analyzers.reporting.summary import summary_of_report
 from analyzers.reporting.typical_steps import Steps
 from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, host_notices, world_size
 from analyzers.scenarios import Subject
+from analyzers.texts import listed
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -252,8 +253,8 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     ranks = sorted(set(rows.rank[rows.unmarked].tolist()))
     if not ranks:
         return []
-    listed = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
-    text = f"no ProfilerStep holds the launches of rank {listed}: each device's whole trace counts as one step, step 0"
+    named = listed(ranks, 8)
+    text = f"no ProfilerStep holds the launches of rank {named}: each device's whole trace counts as one step, step 0"
     candidates = [name for rank in run.ranks if rank.rank in ranks for name in rank.step_candidates]
     if not candidates:
         return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]

@@ -28,6 +28,7 @@ from analyzers.errors import UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, rank_number
+from analyzers.texts import listed
 from analyzers.trace import Call, Events, Group, Header, is_description
 
 _NUMBER = r"[-_ =]*\[?(\d{1,6})(?!\d)"
@@ -267,11 +268,8 @@ def _guessed(owners: Sequence[Owner], files: set[Place]) -> dict[int, int]:
 
 
 def _guess(numbers: Mapping[int, int], owners: Sequence[Owner]) -> Notice:
-    listed = [f"rank {numbers[index]} is pid {owners[index].pid}" for index in sorted(numbers, key=numbers.__getitem__)]
-    more = ", ..." if len(listed) > _NAMED else ""
-    text = (
-        f"no file says which rank it is: they are numbered in order of process id ({', '.join(listed[:_NAMED])}{more})"
-    )
+    pids = [f"rank {numbers[index]} is pid {owners[index].pid}" for index in sorted(numbers, key=numbers.__getitem__)]
+    text = f"no file says which rank it is: they are numbered in order of process id ({listed(pids, _NAMED)})"
     return Notice(Code.RANKS_ARE_GUESSED, text, Code.RANKS_ARE_GUESSED.facts.do)
 
 

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from analyzers.run import DeviceState
+from analyzers.texts import listed
 from tracer.doctor.findings import Finding, in_one_line
 
 GIB = 2**30
@@ -69,7 +70,7 @@ def peer_finding(torch: Any, link: str) -> Finding:
     apart = [pair for pair in pairs if not all(map(torch.cuda.can_device_access_peer, pair, reversed(pair)))]
     if not apart:
         return Finding("peer access", "ok", f"all {len(pairs)} pairs of GPUs; {link}" if len(pairs) > 1 else link)
-    names = ", ".join(f"{one}-{other}" for one, other in apart[:4]) + (", ..." if len(apart) > 4 else "")
+    names = listed([f"{one}-{other}" for one, other in apart], 4)
     detail = f"not between {len(apart)} of {len(pairs)} pairs of GPUs ({names}): their data goes through the host"
     return Finding("peer access", "no", detail, "nvidia-smi topo -p2p r shows why; virtual machines often forbid it")
 

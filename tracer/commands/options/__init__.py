@@ -1,9 +1,9 @@
 """Options that several subcommands share.
 
 `run` reads what to read, `output` says where a result goes, `fail_on` judges it, `progress_bar` shows how far it is,
-`values` parses what an option is given.
-For recording: `script_words` tells a SCRIPT from options; `devices` has those of devices and hosts, `workload` those of
-the built-in training; `workload_checks` asks for torch, and refuses options that contradict one another.
+`values` parses what an option is given, and tells a SCRIPT's words from options.
+For recording: `devices` has those of devices and hosts, `workload` those of the built-in training; `workload_checks`
+asks for torch, and refuses options that contradict one another.
 
 Decisions: docs/dev/decisions/structure.md
 """
@@ -46,8 +46,15 @@ from tracer.commands.options.run import (
     run_place,
     sweep_folder,
 )
-from tracer.commands.options.script_words import script_apart
-from tracer.commands.options.values import message_size, not_negative, port_number, positive, positive_number, refusal
+from tracer.commands.options.values import (
+    message_size,
+    not_negative,
+    port_number,
+    positive,
+    positive_number,
+    refusal,
+    script_apart,
+)
 from tracer.commands.options.workload import (
     add_step_arguments,
     add_workload_arguments,

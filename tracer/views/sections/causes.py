@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from analyzers.causes import ChargeRow, ChargesSummary
 from analyzers.reporting import Report
+from analyzers.texts import listed
 from analyzers.units import count, ms, percent, rounded_percent
 from tracer.views import Field, Heading, Paragraph, Place, Section, Table, milliseconds, table
 from tracer.views.sections.idle import MEANINGS as OF_IDLE
@@ -118,10 +119,9 @@ def why_no_causes(report: Report) -> str:
         launches[row.rank] += row.launches
     without = [rank for rank in report.run.ranks if not launches[rank]]
     if without:
-        named = ", ".join(map(str, without[:_MOST_SHARES])) + (", ..." if len(without) > _MOST_SHARES else "")
         return (
-            f"No critical path: no launches of kernels are recorded on rank {named}; record the CPU's activity "
-            "together with the device's"
+            f"No critical path: no launches of kernels are recorded on rank {listed(without, _MOST_SHARES)}; record "
+            "the CPU's activity together with the device's"
         )
     return "No critical path: the run was read without what it needs (analyzers.summarize with causes=True)"
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from analyzers.layers import PipelineAction, PipelineRow, PipelineStage, PipelineSummary
 from analyzers.reporting import Report
+from analyzers.texts import listed
 from analyzers.units import duration, ms
 from tracer.views import (
     BACKWARD,
@@ -52,8 +53,7 @@ def pipeline_section(report: Report, width: int | None = None) -> Section:
 
 def _pipeline(report: Report, one: PipelineSummary, width: int | None) -> Section:
     schedule = f"{one.schedule}, " if one.schedule else ""
-    listed = ", ".join(map(str, one.ranks[:8])) + (", ..." if len(one.ranks) > 8 else "")
-    ranks = f"rank{'s' * (len(one.ranks) > 1)} {listed}"
+    ranks = f"rank{'s' * (len(one.ranks) > 1)} {listed(one.ranks, 8)}"
     plural = "" if one.microbatches == 1 else "es"
     shares = len({stage.rank for stage in one.stages}) < len(one.stages)
     return [
