@@ -36,8 +36,8 @@ class PipelineActions:
     `stretch` are the steps and stages in which there are actions, with the bubble of each: int64 rows (step, stage,
     bubble in ns). `previous` and `following` are the ranks from which forwards receive and to which they send, UNKNOWN
     for none, SEVERAL; `peers` all ranks with which the pipeline's messages are exchanged, `nameless` how many messages
-    there are of which nothing tells between whom. `left_out` counts actions
-    whose kernels these times do not hold; their steps have no rows. An action that launches nothing has none either.
+    there are of which nothing tells between whom. Steps with actions whose kernels these times do not hold have no
+    rows. An action that launches nothing has none either.
     """
 
     device: int
@@ -53,7 +53,6 @@ class PipelineActions:
     following: int
     peers: tuple[int, ...]
     nameless: int = 0
-    left_out: int = 0
     is_told: bool = True
 
     def __len__(self) -> int:
@@ -110,7 +109,6 @@ def pipeline_actions(
         following=following,
         peers=_list_peers(messages),
         nameless=_count_nameless(messages),
-        left_out=int(lost.sum()),
     )
 
 

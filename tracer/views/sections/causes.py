@@ -11,7 +11,7 @@ from analyzers.texts import listed
 from analyzers.units import count, ms, percent, rounded_percent
 from tracer.views import Field, Heading, Paragraph, Place, Section, Table, milliseconds, table
 from tracer.views.sections.idle import MEANINGS as OF_IDLE
-from tracer.views.sections.idle import shortened
+from tracer.views.sections.idle import shortened, spaced
 
 # What each cause means, for somebody who has not read docs/measuring.md.
 MEANINGS = {
@@ -136,10 +136,6 @@ def _step(report: Report) -> str:
     return "a profiled step" if is_profiled else "a step"
 
 
-def _spaced(word: str) -> str:
-    return word.replace("_", " ")
-
-
 def _causes(rows: Sequence[ChargeRow], charges: ChargesSummary) -> Table:
     of_rank: Counter[int] = Counter()
     of_cause: Counter[tuple[str, int]] = Counter()
@@ -159,7 +155,7 @@ def _causes(rows: Sequence[ChargeRow], charges: ChargesSummary) -> Table:
 
     rest = [on("others", others, "What of it is on all other ranks.")] if others else []
     fields: Sequence[Field[str]] = (
-        Field("cause", True, help=_CAUSE, cell=_spaced),
+        Field("cause", True, help=_CAUSE, cell=spaced),
         Field("ms", help=_MEAN, cell=lambda cause: milliseconds(charges.by_cause[cause] / charges.steps)),
         Field("share", help=_SHARE, cell=lambda cause: percent(_share(charges.by_cause[cause], charges))),
         *(on(f"rank {rank}", [rank], "What of it is on this rank.") for rank in shown),
@@ -179,7 +175,7 @@ def _remarks(report: Report, charges: ChargesSummary) -> list[str]:
     more = f" and {count(len(ranks) - _MOST_SHARES, 'more rank')} less each" if len(ranks) > _MOST_SHARES else ""
     return [
         *([f"Shares of ranks ({_NEAR}): {', '.join(shares)}{more}."] if len(ranks) > 1 else []),
-        f"By phase: {lengths({_spaced(phase): ns for phase, ns in charges.by_phase.items()})}.",
+        f"By phase: {lengths({spaced(phase): ns for phase, ns in charges.by_phase.items()})}.",
         *([f"Transfers by group: {lengths(charges.by_group)}."] if charges.by_group else []),
         *_trust(report, charges),
     ]
@@ -210,8 +206,8 @@ def _charges(report: Report, rows: Sequence[ChargeRow], charges: ChargesSummary)
         Field("share", help=_SHARE, cell=lambda row: percent(_share(row.ns, charges))),
         Field("rank or group", True, help="Transfers are a group's.", cell=_whose),
         *([device] if several else []),
-        Field("cause", True, help=_CAUSE, cell=lambda row: _spaced(row.cause)),
-        Field("phase", True, help="The part of the step that it belongs to.", cell=lambda row: _spaced(row.phase)),
+        Field("cause", True, help=_CAUSE, cell=lambda row: spaced(row.cause)),
+        Field("phase", True, help="The part of the step that it belongs to.", cell=lambda row: spaced(row.phase)),
         Field("where", True, help="The operator, Python function, module or range around it.", cell=_where),
     )
 

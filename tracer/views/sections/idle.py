@@ -69,7 +69,7 @@ def _by_cause(report: Report, windows: Sequence[Window], idle_ns: int) -> Table:
             phases[cause, row.phase] += getattr(row.idle, f"{cause}_ns")
     steps = len(windows)
     fields: Sequence[Field[str]] = (
-        Field("", True, cell=_spaced),
+        Field("", True, cell=spaced),
         Field("ms", help=_MEAN, cell=lambda cause: milliseconds(total[cause] / steps)),
         Field("of idle", help="The share of all idle time.", cell=lambda cause: percent(total[cause] / idle_ns)),
         *(_phase(phase, phases, steps) for phase in _PHASES),
@@ -80,10 +80,11 @@ def _by_cause(report: Report, windows: Sequence[Window], idle_ns: int) -> Table:
 
 def _phase(phase: str, ns: Mapping[tuple[str, str], int], steps: int) -> Field[str]:
     meaning = f"Idle time while the CPU was {_PHASES[phase]}."
-    return Field(_spaced(phase), help=meaning, cell=lambda cause: milliseconds(ns[cause, phase] / steps))
+    return Field(spaced(phase), help=meaning, cell=lambda cause: milliseconds(ns[cause, phase] / steps))
 
 
-def _spaced(word: str) -> str:
+def spaced(word: str) -> str:
+    """Return a name of the JSON as words."""
     return word.replace("_", " ")
 
 
@@ -99,7 +100,7 @@ def _by_line(report: Report) -> Section:
     fields: Sequence[Field[tuple[str, str, str]]] = (
         Field("the CPU is in", True, help=_WHERE, cell=lambda key: key[0]),
         Field("cause", True, help="Why the device was idle.", cell=lambda key: key[1]),
-        Field("phase", True, help="The part of the step that the CPU was in.", cell=lambda key: _spaced(key[2])),
+        Field("phase", True, help="The part of the step that the CPU was in.", cell=lambda key: spaced(key[2])),
         Field("ms", help=_MEAN_OF_ALL, cell=lambda key: milliseconds(ns[key] / steps)),
         Field("times", help="How often per step.", cell=lambda key: f"{times[key] / steps:.1f}"),
     )
