@@ -14,7 +14,6 @@ from analyzers.reporting.bar import Bar, bar_of
 from analyzers.reporting.build import report, run_facts
 from analyzers.reporting.device_lanes import (
     CollectiveLane,
-    KernelLane,
     Lanes,
     LayerLane,
     drawn_ranks,

@@ -18,7 +18,6 @@ except that only windows have idle time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +30,7 @@ from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
 from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSummary, device_label
+from analyzers.rank.kernels import KernelTrack
 from analyzers.ranks import MANY, RankIndex, RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import Report
@@ -71,28 +71,6 @@ class LayerLane:
     layer: Int64
     backward: NDArray[np.bool_]
     names: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class KernelLane:
-    """Kernels and copies by start, without communication, which may overlap; on a CPU run operators themselves.
-
-    `name` and `operator` index `names`: the kernel, and what launched it, -1 where unknown. `layer` indexes the names
-    of the layers' lane.
-    """
-
-    start_ns: Int64
-    end_ns: Int64
-    is_copy: NDArray[np.bool_]
-    name: NDArray[np.int32]
-    operator: NDArray[np.int32]
-    layer: NDArray[np.int32]
-    names: tuple[str, ...]
-
-    @cached_property
-    def longest_ns(self) -> int:
-        """Return how long the longest takes: what runs at an instant began no longer before it."""
-        return int((self.end_ns - self.start_ns).max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +119,7 @@ class Lanes:
     idle_causes: IdleTrack
     steps: StepLane
     layers: LayerLane
-    kernels: KernelLane
+    kernels: KernelTrack
     collectives: CollectiveLane
 
     __repr__ = brief
@@ -183,7 +161,7 @@ class Lanes:
         return frame
 
 
-def _span(lane: StepLane | LayerLane | KernelLane | CollectiveLane | IdleTrack) -> dict[str, Int64]:
+def _span(lane: StepLane | LayerLane | KernelTrack | CollectiveLane | IdleTrack) -> dict[str, Int64]:
     return {"start_ns": lane.start_ns, "dur_ns": lane.end_ns - lane.start_ns}
 
 
@@ -200,7 +178,7 @@ def _causes_frame(lane: IdleTrack) -> pd.DataFrame:
     return pd.DataFrame({"lane": "idle_cause", **_span(lane), **columns})
 
 
-def _kernels_frame(lane: KernelLane, layers: tuple[str, ...]) -> pd.DataFrame:
+def _kernels_frame(lane: KernelTrack, layers: tuple[str, ...]) -> pd.DataFrame:
     import pandas as pd
 
     names = [*lane.names, None]
@@ -260,7 +238,7 @@ def _of_device(sources: _Sources, index: RankIndex, device: int, track: DeviceTr
     comm, copy = union_of(table.start_ns[rows], table.end_ns[rows]), track.copy
     exposed = exchanged.exposed(index, device)
     names = tuple(named.layer(module.name) for module in measured.work.lines)
-    parts, kernels = track.compute, track.kernels.moved(-shift_ns)
+    parts = track.compute
     return Lanes(
         rank=summary.rank,
         device=device_label(device),
@@ -277,10 +255,7 @@ def _of_device(sources: _Sources, index: RankIndex, device: int, track: DeviceTr
         idle_causes=track.idle.moved(-shift_ns),
         steps=StepLane(begin - shift_ns, end - shift_ns, windows.step),
         layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
-        kernels=KernelLane(
-            *(kernels.start_ns, kernels.end_ns, kernels.is_copy, kernels.name, kernels.operator, kernels.line),
-            kernels.names,
-        ),
+        kernels=track.kernels.moved(-shift_ns),
         collectives=_collectives(sources, index, device, shift_ns),
     )
 

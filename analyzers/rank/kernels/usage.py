@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -225,7 +226,7 @@ class KernelTrack:
     """Kernels and copies of one device by start, which may overlap; on a CPU run operators, while they themselves ran.
 
     `name` and `operator` index `names`: the kernel, and the innermost operator around its launch, UNKNOWN for none
-    known. `line` is what it is attributed to.
+    known. `layer` is the line that it is attributed to, a layer or another, by its place among the rank's lines.
     """
 
     start_ns: Int64
@@ -233,8 +234,13 @@ class KernelTrack:
     is_copy: NDArray[np.bool_]
     name: NDArray[np.int32]
     operator: NDArray[np.int32]
-    line: NDArray[np.int32]
+    layer: NDArray[np.int32]
     names: tuple[str, ...]
+
+    @cached_property
+    def longest_ns(self) -> int:
+        """Return how long the longest takes: what runs at an instant began no longer before it."""
+        return int((self.end_ns - self.start_ns).max(initial=0))
 
     def moved(self, by_ns: int) -> KernelTrack:
         """Return the same kernels later by so much."""
@@ -259,6 +265,6 @@ def kernel_track(events: Events, launched: Launched, device: int) -> KernelTrack
         is_copy=mine.kind == Kind.COPY,
         name=place[: len(name)],
         operator=place[len(name) :],
-        line=mine.line.astype(np.int32),
+        layer=mine.line.astype(np.int32),
         names=tuple(events.names[code] for code in codes[1:].tolist()),
     )

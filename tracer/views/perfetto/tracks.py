@@ -32,7 +32,8 @@ from analyzers.collectives import CollectiveRow
 from analyzers.hta import DEPENDENCY, CriticalPath
 from analyzers.intervals import Intervals
 from analyzers.rank import Cause, IdleTrack, Phase
-from analyzers.reporting import CollectiveLane, KernelLane, Lanes, Report
+from analyzers.rank.kernels import KernelTrack
+from analyzers.reporting import CollectiveLane, Lanes, Report
 from analyzers.step_parts import COMM, COPY, EXPOSED
 from analyzers.trace import short_name
 from tracer.views import plain
@@ -236,7 +237,7 @@ def _groups(lane: Lanes, report: Report, arrows: Mapping[int, _Arrows]) -> Itera
             yield Track(label if level == 0 else f"{label} ({level + 1})", slices)
 
 
-def apart(lane: CollectiveLane | KernelLane, rows: Int64) -> list[list[int]]:
+def apart(lane: CollectiveLane | KernelTrack, rows: Int64) -> list[list[int]]:
     """Split rows, by start, into parts without overlaps."""
     parts: list[list[int]] = []
     ends: list[int] = []
