@@ -127,14 +127,7 @@ def unmatched_rows(exchange: Exchange) -> list[UnmatchedRow]:
 def waiting_rows(exchange: Exchange) -> list[WaitingRow]:
     """Return what each device waited and caused, by step."""
     waits = waiting(exchange.matching, exchange.transfers)
-    return typed_rows(
-        WaitingRow,
-        rank=waits.rank,
-        device=device_labels(waits.device),
-        step=waits.step,
-        waited_ns=waits.waited_ns,
-        caused_ns=waits.caused_ns,
-    )
+    return typed_rows(WaitingRow, waits, device=device_labels(waits.device))
 
 
 def bandwidth_rows(exchange: Exchange) -> list[BandwidthRow]:

@@ -137,9 +137,8 @@ def _phases(measured: Measured) -> list[IdlePhase]:
     rows = measured.windows.take(window)
     return typed_rows(
         IdlePhase,
-        rank=rows.rank,
+        rows,
         device=device_labels(rows.device),
-        step=rows.step,
         phase=labels(Phase, phase),
         idle=[IdleCauses(*causes) for causes in ns[window, :, phase].tolist()],
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import asdict
+
 from analyzers.reporting import ControlFigures, Report, RunFacts, Window
-from analyzers.run import Epoch, LoaderSettings
+from analyzers.run import Epoch
 from analyzers.units import NS_PER_S, between_ms, ms, percent
 from tracer.views import (
     COMM,
@@ -198,7 +200,7 @@ def training(run: RunFacts) -> Section:
     found = run.training
     if found is None:
         return []
-    loaders = [_words("DataLoader", _loader(one)) for one in found.loaders[:_MOST_SETTINGS]]
+    loaders = [_words("DataLoader", _options(**asdict(one))) for one in found.loaders[:_MOST_SETTINGS]]
     optimizers = [
         _words(one.name, _options(foreach=one.foreach, fused=one.fused)) for one in found.optimizers[:_MOST_SETTINGS]
     ]
@@ -211,16 +213,6 @@ def training(run: RunFacts) -> Section:
         allocator=found.allocator or None,
     )
     return [Paragraph(f"Settings of the training: {'; '.join([*loaders, *optimizers, *options])}.")]
-
-
-def _loader(loader: LoaderSettings) -> list[str]:
-    return _options(
-        batch_size=loader.batch_size,
-        workers=loader.workers,
-        pin_memory=loader.pin_memory,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-    )
 
 
 def _words(name: str, options: Sequence[str]) -> str:
