@@ -1,4 +1,4 @@
-"""Parse values of options: counts, sizes, addresses and tell a SCRIPT from options."""
+"""Parse values of options, and tell a SCRIPT's words from them."""
 
 from __future__ import annotations
 
