@@ -453,6 +453,13 @@ def test_where_the_user_chose_them_there_is_a_warning_once(one_of_two, watched, 
     assert warning.endswith("each of its 2 ranks trains by itself, and one of them is recorded")
 
 
+def test_of_ranks_that_each_train_alone_one_is_recorded(one_of_two, watched, model, folder):
+    (folder / CLAIM.format(rank=0, attempt=0)).write_text(this_process())
+    watched.stepped(*optimizers(model, 1))
+    assert Counting.all == []
+    assert reasons(folder) == ["another process of the script was recorded as rank 0 before"]
+
+
 def test_ranks_that_have_met_are_not_stopped(one_of_two, watched, model, folder, monkeypatch):
     watched._hook = msgspec.structs.replace(watched._hook, once="tracer record --gpus 1 train.py")
     monkeypatch.setattr(attach.compat, "backend", lambda: "gloo")

@@ -148,8 +148,6 @@ class Watched:
             return
         model = find_model(optimizer)
         if self._why_not is None and (why := self._objection(model)) is not None:
-            # Of ranks without a process group all but the first are refused, which has been said.
-            self.is_disabled = bool(self._notes)
             self.disable(why)
         if self._why_not is not None or model is None:
             self.is_disabled = True
