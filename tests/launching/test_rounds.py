@@ -12,6 +12,7 @@ from analyzers.comparison.scaling import study
 from analyzers.run.manifest import Manifest, read_manifest
 from analyzers.run.sweep import Cell, Sweep, read_sweep
 from tests.support.kineto_files import small_trace
+from tests.support.rank_parts import made_part
 from tests.support.sweeping import MS
 from tracer.config import EpochPlan, Plan, RecordConfig, received
 from tracer.errors import RankFailed, Stopped, TracerError
@@ -20,7 +21,7 @@ from tracer.launching.cost import Costs, LaunchClock
 from tracer.launching.grid import Grid, merged, record_grid
 from tracer.launching.oom_kills import oom_kills
 from tracer.launching.rounds import ROUNDS
-from tracer.recording.rank_part import RUN, Facts, RankPart, write_part
+from tracer.recording.rank_part import RUN, Facts, write_part
 from tracer.recording.windows import ROUND
 
 PLAN = Plan(0, 1, 1, 1, unprofiled_s=3.0)
@@ -41,19 +42,10 @@ def leave(folder: Path, cell: RecordConfig, step_ms: float) -> None:
     full.mkdir(parents=True)
     (full / "rank0.json").write_text(json.dumps(small_trace() | {"took_ms": step_ms}))
     unprofiled, profiled = round(step_ms * MS), round(2 * step_ms * MS)
-    part = RankPart(
-        rank=0,
-        world_size=1,
+    part = made_part(
         recording=f"{step_ms}-run",
-        host="here",
         facts=Facts(strategy=cell.strategy, batch_per_gpu=cell.batch),
         devices=["cpu"] * cell.devices,
-        versions={},
-        environment={},
-        parameters=[],
-        buckets=None,
-        ddp=None,
-        memory_source="test",
         peak_bytes=round(step_ms),
         plan=cell.plan,
         rounds=1,

@@ -7,6 +7,7 @@ import pytest
 from torch import nn
 
 from analyzers.run.manifest import DeviceState, read_manifest
+from tests.support.rank_parts import made_part
 from tests.support.small_training import CONFIG
 from tracer.commands.record import record
 from tracer.config import Plan
@@ -39,20 +40,11 @@ def leave(
     (folder / "nosync").mkdir(parents=True, exist_ok=True)
     (folder / "nosync" / f"rank{rank}.json.gz").touch()
     steps = steps or {"unprofiled": [[NS, NS]] * rounds, "full": [[NS * number] for number in range(1, rounds + 1)]}
-    part = RankPart(
+    part = made_part(
         rank=rank,
         world_size=size,
         recording=f"{job}-{place}",
-        host="here",
         facts=Facts(model="Toy", command=list(command)),
-        devices=["cpu"],
-        versions={},
-        environment={},
-        parameters=[],
-        buckets=None,
-        ddp=None,
-        memory_source="test",
-        peak_bytes=1,
         plan=Plan(rounds=2),
         steps=10 * rounds,
         of_steps=40,

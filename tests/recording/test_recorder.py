@@ -153,7 +153,7 @@ def test_nothing_is_timed_behind_cupti_and_no_profile_follows_one_of_kinetos(lig
 def test_a_failure_in_the_last_round_is_said_of_the_window_that_it_cost(made_gpu, tmp_path, monkeypatch, fails):
     done = made_gpu(failures=fails)
     monkeypatch.setattr(recording.Subject, "may_skip_sync", property(lambda _: True))
-    monkeypatch.setattr(recording, "_without_sync", lambda subject: nullcontext())
+    monkeypatch.setattr(recording, "without_sync", lambda model, optimizer: nullcontext())
     part = recorded(tmp_path, rounds=1)
     if fails[0]:
         assert windows(done) == ["cupti:", "full:"]

@@ -1,4 +1,4 @@
-"""A rank's part of run.json, rewritten after each round."""
+"""A rank's part of run.json, of what it has so far."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from tracer.recording.model_facts import (
     peak_memory,
 )
 from tracer.recording.strategies import strategy_name
-from tracer.recording.windows import FULL
+from tracer.recording.windows import FULL, HostTimes, StepTimes
 from tracer.version import VERSION
 
 # Where a recording lies in the folder that ranks fill; those of a long run by the step at which they begin.
@@ -89,6 +90,47 @@ class RankRounds(msgspec.Struct, frozen=True, kw_only=True):
 
     steps_ns: dict[str, list[list[int]]] = {}
     failed_light: dict[int, str] = {}
+
+
+@dataclass
+class RecordedSoFar:
+    """What one recording has so far: each control's steps, round by round, and how many rounds are complete.
+
+    What a round has of one control is one block, since it resembles itself more than other rounds; steps are read when
+    the devices are at rest. `has_early`: the early window is written. `failed_light` says of rounds why they have no
+    light window, `failed_nosync` why there is none without synchronization; `device_states` has each device of this
+    rank, round by round.
+    """
+
+    folder: Path
+    times: dict[str, dict[int, list[StepTimes | HostTimes]]] = field(default_factory=dict)
+    rounds: int = 0
+    has_early: bool = False
+    failed_light: dict[int, str] = field(default_factory=dict)
+    failed_nosync: str | None = None
+    device_states: list[DeviceState] = field(default_factory=list)
+
+    @property
+    def of_rank(self) -> RankRounds:
+        """Return what decides which rounds are kept."""
+        steps_ns = {
+            name: [[ns for times in block for ns in times.steps_ns()] for block in by_round.values()]
+            for name, by_round in self.times.items()
+        }
+        return RankRounds(steps_ns=steps_ns, failed_light=self.failed_light)
+
+    @property
+    def step_numbers(self) -> dict[str, list[list[int]]]:
+        """Return the numbers of these steps, in the same order."""
+        return {
+            name: [[number for times in block for number in times.numbers()] for block in by_round.values()]
+            for name, by_round in self.times.items()
+        }
+
+    @property
+    def round(self) -> int:
+        """Return the number of the round that is under way."""
+        return self.rounds + 1
 
 
 class RankPart(RankRounds, frozen=True, kw_only=True):

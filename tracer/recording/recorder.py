@@ -18,17 +18,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, DeviceState, Parallelism, TrainingSettings
+from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, Parallelism, TrainingSettings
 from analyzers.units import count
 from tracer.config import (
     EARLY_ACTIVE,
@@ -49,6 +49,7 @@ from tracer.recording.rank_part import (
     Facts,
     RankPart,
     RankRounds,
+    RecordedSoFar,
     kept_rounds,
     part,
     read_parts,
@@ -56,7 +57,7 @@ from tracer.recording.rank_part import (
     write_part,
 )
 from tracer.recording.rendezvous import PATIENCE, Meeting
-from tracer.recording.strategies import Program, no_sync, parallelism_of, program_of, watched_splits
+from tracer.recording.strategies import Program, no_sync, parallelism_of, program_of, watched_splits, without_sync
 from tracer.recording.torch_compat import rank_and_size
 from tracer.recording.training_settings import Forwards, training_settings
 from tracer.recording.windows import (
@@ -106,47 +107,6 @@ class Subject:
     def may_skip_sync(self) -> bool:
         """Whether there can be steps without gradient synchronization."""
         return self.optimizer is not None and no_sync(self.model) is not None
-
-
-@dataclass
-class RecordedSoFar:
-    """What one recording has so far: each control's steps, round by round, and how many rounds are complete.
-
-    What a round has of one control is one block, since it resembles itself more than other rounds; steps are read when
-    the devices are at rest. `has_early`: the early window is written. `failed_light` says of rounds why they have no
-    light window, `failed_nosync` why there is none without synchronization; `device_states` has each device of this
-    rank, round by round.
-    """
-
-    folder: Path
-    times: dict[str, dict[int, list[StepTimes | HostTimes]]] = field(default_factory=dict)
-    rounds: int = 0
-    has_early: bool = False
-    failed_light: dict[int, str] = field(default_factory=dict)
-    failed_nosync: str | None = None
-    device_states: list[DeviceState] = field(default_factory=list)
-
-    @property
-    def of_rank(self) -> RankRounds:
-        """Return what decides which rounds are kept."""
-        steps_ns = {
-            name: [[ns for times in block for ns in times.steps_ns()] for block in by_round.values()]
-            for name, by_round in self.times.items()
-        }
-        return RankRounds(steps_ns=steps_ns, failed_light=self.failed_light)
-
-    @property
-    def step_numbers(self) -> dict[str, list[list[int]]]:
-        """Return the numbers of these steps, in the same order."""
-        return {
-            name: [[number for times in block for number in times.numbers()] for block in by_round.values()]
-            for name, by_round in self.times.items()
-        }
-
-    @property
-    def round(self) -> int:
-        """Return the number of the round that is under way."""
-        return self.rounds + 1
 
 
 class Recorder:
@@ -332,7 +292,7 @@ class Recorder:
 
     def _block(self, block: StepBlock, taken: RecordedSoFar) -> Iterator[None]:
         self._label = block.label
-        with _without_sync(self._subject) if block.nosync else nullcontext():
+        with without_sync(self._subject.model, self._subject.optimizer) if block.nosync else nullcontext():
             if block.profile:
                 yield from self._profiled(block, taken, self._plan.warmup, self._plan.active)
             else:
@@ -505,19 +465,3 @@ def _why_no_nosync(subject: Subject) -> str | None:
     if subject.optimizer is None:
         return "steps without gradient synchronization would change this training, and only it knows what else to undo"
     return f"only DDP can leave out gradient synchronization, not strategy {subject.facts.strategy}"
-
-
-@contextmanager
-def _without_sync(subject: Subject) -> Iterator[None]:
-    """Steps without gradient synchronization; afterwards every replica is again what all were before."""
-    model, optimizer, unsynchronized = subject.model, subject.optimizer, no_sync(subject.model)
-    assert unsynchronized is not None
-    assert optimizer is not None
-    state = [*model.parameters(), *model.buffers()]
-    state += [value for values in optimizer.state.values() for value in values.values() if isinstance(value, Tensor)]
-    saved = [tensor.detach().clone() for tensor in state]
-    with unsynchronized:
-        yield
-    with torch.no_grad():
-        for tensor, before in zip(state, saved, strict=True):
-            tensor.copy_(before)

@@ -10,7 +10,7 @@ Decisions: docs/dev/decisions/recording.md
 
 from tracer.recording.strategies.compilation import is_compiled
 from tracer.recording.strategies.context import watched_splits
-from tracer.recording.strategies.parallelism import no_sync, ordered, parallelism_of, strategy_name
+from tracer.recording.strategies.parallelism import no_sync, ordered, parallelism_of, strategy_name, without_sync
 from tracer.recording.strategies.program import Program, program_of
 from tracer.recording.strategies.tracked_objects import all_objects
 from tracer.recording.strategies.wrappers import ddp_of, inner

@@ -1,13 +1,15 @@
-"""List of strategies, and what they say of a program."""
+"""List of strategies, what they say of a program, steps without synchronization."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from analyzers.run import Parallelism
 from tracer.recording.strategies.compilation import compiled
@@ -74,3 +76,21 @@ def no_sync(model: nn.Module) -> AbstractContextManager[None] | None:
         if context is not None:
             return context
     return None
+
+
+@contextmanager
+def without_sync(model: nn.Module, optimizer: Optimizer | None) -> Iterator[None]:
+    """Steps without gradient synchronization; afterwards every replica is again what all were before."""
+    unsynchronized = no_sync(model)
+    assert unsynchronized is not None
+    assert optimizer is not None
+    state = [*model.parameters(), *model.buffers()]
+    state += [
+        value for values in optimizer.state.values() for value in values.values() if isinstance(value, torch.Tensor)
+    ]
+    saved = [tensor.detach().clone() for tensor in state]
+    with unsynchronized:
+        yield
+    with torch.no_grad():
+        for tensor, before in zip(state, saved, strict=True):
+            tensor.copy_(before)
