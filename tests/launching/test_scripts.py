@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from pathlib import Path
 
 import pytest
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -12,7 +13,15 @@ from tracer.errors import UsageError
 from tracer.launching.elastic import Job, _launcher, hook_environment, script_environment
 from tracer.launching.script import Recording, Script, _why_not, record_script
 from tracer.recording.collect import Finisher, Taking
-from tracer.recording.rank_process import ERROR_FILE_BYTES, NO_ERROR_TEXT, WORK, claim, leave_reason, reasons
+from tracer.recording.rank_process import (
+    ERROR_FILE_BYTES,
+    NO_ERROR_TEXT,
+    WORK,
+    claim,
+    leave_notes,
+    leave_reason,
+    reasons,
+)
 from tracer.recording.windows import blocks_of_round
 
 
@@ -124,6 +133,19 @@ def test_the_processes_of_a_script_are_told_its_command_without_secrets(tmp_path
     words = ("torchrun", "train.py", "--api-key", "hunter")
     record_script(Recording(Script(words), None, Plan(), tmp_path / "x", False), print, lambda *_: None)
     assert launched == [(words, ["tracer", "record", "--", "torchrun", "train.py", "--api-key", "***"])]
+
+
+def test_a_reader_that_went_away_stops_nobody_who_looks_after_a_recording(tmp_path, monkeypatch):
+    def launch(words, hook):
+        leave_notes(Path(hook.folder), ["99 more steps"])
+        return 1
+
+    def say(text):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("tracer.launching.script.launch_command", launch)
+    recording = Recording(Script(("torchrun", "train.py")), None, Plan(), tmp_path / "x", False)
+    assert record_script(recording, say, lambda *_: None).exit_code == 1
 
 
 def test_where_no_step_was_seen_the_exit_code_tells_why(folder):

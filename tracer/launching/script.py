@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,8 +97,10 @@ def record_script(recording: Recording, say: Callable[[str], object], progress: 
 
         def look() -> None:
             taking.look()
-            for note in take_notes(folder):
-                say(note)
+            # Whoever read stderr may have gone: what is recorded is taken all the same.
+            with suppress(OSError):
+                for note in take_notes(folder):
+                    say(note)
 
         with following(folder, progress, look):
             if ranks is None:

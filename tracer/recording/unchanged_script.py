@@ -120,7 +120,7 @@ class Watched:
                 "use tracer.Session",
             )
 
-    def _refuse_strangers(self) -> None:
+    def _see_that_ranks_met(self) -> None:
         """See whether the ranks that torchrun or tracer has started are in a process group: else each trains alone.
 
         Raises SystemExit where tracer has chosen how many there are.
@@ -141,7 +141,7 @@ class Watched:
 
     def _begin(self, optimizer: Optimizer) -> None:
         """Begin to record, after the first step of all, unless something is against it."""
-        self._refuse_strangers()
+        self._see_that_ranks_met()
         if has_session():
             # The script has a session of its own, which fills the same folder.
             self.is_disabled = True
@@ -156,14 +156,16 @@ class Watched:
             return
         folder = Path(self._hook.folder)
         subject = Subject(model, facts_of(model, self._hook.command, self._notes))
-        rank, _ = compat.rank_and_size()
-        progress = seldom_progress_of(rank, folder)
-
-        def tell(text: str) -> None:
-            if rank == 0:
-                leave_notes(folder, [text])
-
-        self._recorder = Recorder(folder, subject, self._hook.plan, progress, _mark_recorded, PATIENCE, tell)
+        progress = seldom_progress_of(compat.rank_and_size()[0], folder)
+        self._recorder = Recorder(
+            folder,
+            subject,
+            self._hook.plan,
+            progress,
+            _mark_recorded,
+            PATIENCE,
+            tell=lambda text: leave_notes(folder, [text]),
+        )
         self._recorder.begin()
 
     def _objection(self, model: nn.Module | None) -> str | None:
