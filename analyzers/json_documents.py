@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -18,6 +19,10 @@ class _Document(Protocol):
 
 Document = TypeVar("Document", bound=_Document)
 
+# What a terminal obeys (DEL and C1), and what turns the direction of text around, in UTF-8: U+007F, U+0080 to U+009F,
+# U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069. C0 is escaped by every encoder.
+_UNSEEN = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
+
 
 def encoded(document: object) -> str:
     """Write a document as one JSON text."""
@@ -27,9 +32,14 @@ def encoded(document: object) -> str:
 def compact(document: object) -> bytes:
     """Return a document as JSON without a space; several notices in one place are a sentence."""
     try:
-        return msgspec.json.encode(document, enc_hook=_in_words)
+        return visible(msgspec.json.encode(document, enc_hook=_in_words))
     except UnicodeEncodeError:
-        return msgspec.json.encode(_encodable(msgspec.to_builtins(document, enc_hook=_in_words)))
+        return visible(msgspec.json.encode(_encodable(msgspec.to_builtins(document, enc_hook=_in_words))))
+
+
+def visible(json: bytes) -> bytes:
+    r"""Return JSON that holds no character which a terminal obeys or that reorders text: each is written as \\uXXXX."""
+    return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), json)
 
 
 def _encodable(value: Any) -> Any:

@@ -81,6 +81,13 @@ def test_no_word_steers_a_terminal():
         assert not {"\x1b", "\u202e"} & set(words)
 
 
+@pytest.mark.parametrize("word", ["@team", "http://x.y", "HTTPS://x.y", "www.x.y", "WWW.x.y", "me@x.y"])
+def test_no_word_becomes_a_mention_or_a_link_in_markdown(word):
+    shown = sections_markdown([[Paragraph(word)]])
+    assert "&#8203;" in shown and word not in shown
+    assert shown.replace("&#8203;", "") == f"{word}\n"
+
+
 def test_a_page_has_prose_below_the_table_of_its_heading():
     found = titled([Paragraph("lead"), Heading("one"), Paragraph("source"), TABLE, BARS, Heading("two")])
     nothing = Table((), ())

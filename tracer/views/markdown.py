@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tracer.views.document import Block, Caution, Drawing, Heading, Section, Table
 from tracer.views.format import plain
+
+# Where GitHub would see a mention, an address of mail or of the web, none of which a backslash prevents.
+_LINKED = re.compile(r"(?<=@)(?=\S)|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
+_BREAK = "&#8203;"
 
 
 def sections_markdown(sections: Iterable[Section], level: int = 3) -> str:
@@ -33,5 +38,6 @@ def _table(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape what means something to markdown or HTML."""
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(text))
+    """Escape what means something to markdown or HTML; a space without width stands in what would become a link."""
+    shown = "".join(f"\\{sign}" if sign in "\\`*_[]<>|#~$&" else sign for sign in plain(text))
+    return _LINKED.sub(_BREAK, shown)

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import torch
 
+from analyzers.json_documents import visible
 from analyzers.trace import LIGHT_STEP
 from tracer.recording.windows.device_activity import DeviceActivity, checked_activity
 from tracer.recording.windows.libcupti import CuptiUnusable
@@ -96,7 +97,7 @@ def _document(rows: list[DeviceRow], marks_ns: list[int], warmup: int, host_rows
     hosts = (row.event(base_ns) for row in host_rows)
     lines = map(encoded, [*steps, *devices, *hosts, *_names(sorted({row.device for row in rows}))])
     # Spaces behind colons: HTA looks for "rank": and a number.
-    opening = msgspec.json.format(msgspec.json.encode(head), indent=1)[:-2] + b',\n "traceEvents": [\n'
+    opening = visible(msgspec.json.format(msgspec.json.encode(head), indent=1))[:-2] + b',\n "traceEvents": [\n'
     return opening + b",\n".join(lines) + b"\n  ]}\n"
 
 

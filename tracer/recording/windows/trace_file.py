@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from analyzers.json_documents import compact
 from tracer.errors import TracerError
 
 # The training waits while its trace is packed: level 9 takes three times as long for a tenth less
@@ -52,7 +53,7 @@ def event(
 
 def encoded(event: dict[str, Any]) -> bytes:
     """Write an event on lines of its own, as Kineto does."""
-    return b"  {\n    " + msgspec.json.encode(event)[1:-1] + b"\n  }"
+    return b"  {\n    " + compact(event)[1:-1] + b"\n  }"
 
 
 def microseconds(ns: int) -> msgspec.Raw:

@@ -5,7 +5,6 @@ TensorBoard loads this by its entry point, `tensorboard_plugins`. Requests name 
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
@@ -21,6 +20,7 @@ from werkzeug.wrappers import Request, Response
 
 from analyzers.comparison import study
 from analyzers.errors import AnalysisError
+from analyzers.json_documents import compact
 from analyzers.paths import read_file
 from analyzers.prediction import usual
 from analyzers.rank import summarize
@@ -107,7 +107,7 @@ class TracerPlugin(TBPlugin):  # type: ignore[misc]  # tensorboard has no types
 
     def _serve_runs(self, request: Request) -> Response:
         runs = [{"key": key, "name": plain(run.name), "is_sweep": run.is_sweep} for key, run in self._runs().items()]
-        return _respond(json.dumps(runs), "application/json")
+        return _respond(compact(runs), "application/json")
 
     def _serve_report(self, request: Request) -> Response:
         run = self._runs().get(request.args.get("run", ""))
