@@ -38,7 +38,7 @@ def compact(document: object) -> bytes:
 
 
 def visible(json: bytes) -> bytes:
-    r"""Return JSON that holds no character which a terminal obeys or that reorders text: each is written as \\uXXXX."""
+    r"""Return JSON that holds no character which a terminal obeys or that reorders text: each is written as \uXXXX."""
     return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), json)
 
 

@@ -27,6 +27,11 @@ def test_lines_on_stderr_hold_no_secret(capsys):
     assert capsys.readouterr().err == "recording env HF_TOKEN=*** torchrun https://***@host --lr 1 into traces/x\n"
 
 
+def test_lines_on_stderr_steer_no_terminal(capsys):
+    progress.say("recording \x1b[2Ja.py\x9b1m\nsecond")
+    assert capsys.readouterr().err == "recording \ufffd[2Ja.py\ufffd1m\nsecond\n"
+
+
 def read(terminal, seconds=0.5):
     """Read half of ten bytes, until that is shown or so much time has gone."""
     end = time.monotonic() + seconds

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from analyzers.redaction import redacted
 from analyzers.units import rough_time
+from tracer.views import plain
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -33,8 +34,8 @@ REPORTS = 20
 
 
 def say(text: str) -> None:
-    """Print one line on stderr, without secrets: a job's stderr is a file that others read."""
-    print(redacted(text), file=sys.stderr, flush=True)
+    """Print lines on stderr without secrets, since others read a job's, and without what steers a terminal."""
+    print("\n".join(map(plain, redacted(text).split("\n"))), file=sys.stderr, flush=True)
 
 
 @contextmanager
