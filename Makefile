@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test test-all check packages lowest environments pictures docs clean
+.PHONY: install demo test test-all fuzz check packages lowest environments pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -27,6 +27,11 @@ test: install
 # All tests: the first tier, and then the rest, with the runs in ../shared, where there are some.
 test-all: test
 	$(PYTEST) --tier rest
+
+# Damaged files of each kind, CASES of each, from a new seed unless SEED is given; each failure with what makes it again.
+CASES ?= 20000
+fuzz: install
+	$(BIN)/python -m benchmarks.fuzzing --cases $(CASES) $(if $(SEED),--seed $(SEED))
 
 check: install
 	$(BIN)/ruff check .

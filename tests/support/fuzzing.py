@@ -7,11 +7,10 @@ asked for.
 
 from __future__ import annotations
 
-import gzip
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from analyzers.trace.events import Events
 from analyzers.trace.reader import Trace, read_trace
 from tests.support.generator import LAYOUTS, Run, document
 from tests.support.json_oracle import NotJson, Unknown, expected, inflated, parsed, rewritten, rows_of
+from tests.support.mutators import TRACES, mutated
 from tests.support.splitting import reads_alike
 
 BLOCKS = (7, 61, 300, 4096, 1 << 19)
@@ -48,7 +48,6 @@ _ODD_EVENTS: list[dict[str, Any]] = [
 ]
 
 Case = tuple[str, bytes]
-Change = Callable[[bytes, random.Random], bytes]
 
 
 def made() -> list[bytes]:
@@ -69,176 +68,11 @@ def shortened(path: Path, events: int) -> bytes:
     return b",\n".join(pieces)
 
 
-# Damage. Each takes a document's bytes and gives others.
-
-
-def _places(data: bytes, chance: random.Random) -> tuple[int, int]:
-    """Two places, near one another or far, anywhere or where the text has its joints."""
-    pattern = chance.choice([rb"", rb"", rb'"', rb'"name": "[^"]*', rb"\}", rb"\n", rb",", rb"\{", rb'": ?'])
-    joints = [match.end() for match in re.finditer(pattern, data)] if pattern else None
-    first = chance.choice(joints) if joints else chance.randrange(len(data))
-    if chance.random() < 0.5:
-        return first, min(first + chance.choice([1, 1, 2, 5, 30, 300, 3000]), len(data))
-    second = chance.choice(joints) if joints and chance.random() < 0.7 else chance.randrange(len(data))
-    return min(first, second), max(first, second)
-
-
-def _splice(data: bytes, chance: random.Random) -> bytes:
-    begin, end = _places(data, chance)
-    return data[:begin] + data[end:]
-
-
-def _swap(data: bytes, chance: random.Random) -> bytes:
-    a, b, c, d = sorted((*_places(data, chance), *_places(data, chance)))
-    return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
-
-
-def _double(data: bytes, chance: random.Random) -> bytes:
-    begin, end = _places(data, chance)
-    return data[:end] + data[begin:end] + data[end:]
-
-
-TOKENS = (
-    *(b'"', b"\\", b",", b":", b"{", b"}", b"[", b"]", b"},{", b"],[", b"]}", b"\n", b"\0", b"\x0b", b"\x01", b"\x7f"),
-    *(b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"0", b"-", b".", b"e9", b"true", b"null", b"NaN", b"inf"),
-    *(b"-inf", b"nan", b'"x": 1, ', b', "x": 1', b"/* */", b"\\ud800", b"\\u00", b'"traceEvents": [', b'{"ph": "X"}'),
-)
-
-
-def _insert(data: bytes, chance: random.Random) -> bytes:
-    place, _ = _places(data, chance)
-    return data[:place] + chance.choice(TOKENS) + data[place:]
-
-
-def _overwrite(data: bytes, chance: random.Random) -> bytes:
-    place, _ = _places(data, chance)
-    return data[:place] + bytes([chance.randrange(256)]) + data[place + 1 :]
-
-
-def _drop_token(data: bytes, chance: random.Random) -> bytes:
-    match = _any(rb'[",:{}\[\]]', data, chance)
-    return data[: match.start()] + data[match.end() :] if match else data
-
-
-def _value(data: bytes, chance: random.Random) -> bytes:
-    """Another value for some key."""
-    match = _any(rb'": ?(-?[\d.]+|"[^"]*")', data, chance)
-    other = (
-        b"inf",
-        b"-nan",
-        b"NaN",
-        b"1e3",
-        b"-0",
-        b"1e400",
-        b"9" * 30,
-        b"007",
-        b"1.",
-        b".5",
-        b'"5"',
-        b"true",
-        b"null",
-    )
-    more = (b"[1e3]", b"[[1e3]]", b'"\xff"', b"{}", b"1.0005", b"-5", b"9" * 5000)
-    return data[: match.start(1)] + chance.choice(other + more) + data[match.end(1) :] if match else data
-
-
-def _double_key(data: bytes, chance: random.Random) -> bytes:
-    """A key twice, with another's value or its own."""
-    pattern = rb'"[^"\n]*": ?(?:-?[\d.]+|"[^"\n]*")'
-    match, other = _any(pattern, data, chance), _any(pattern, data, chance)
-    if match is None or other is None:
-        return data
-    key = match[0].partition(b":")[0]
-    twice = match[0] + b", " + key + b":" + chance.choice([match, other])[0].partition(b":")[2]
-    return data[: match.start()] + twice + data[match.end() :]
-
-
-def _drop_key(data: bytes, chance: random.Random) -> bytes:
-    match = _any(rb'"[^"\n]*": ?(?:-?[\d.]+|"[^"\n]*"),? ?', data, chance)
-    return data[: match.start()] + data[match.end() :] if match else data
-
-
-def _drop_line(data: bytes, chance: random.Random) -> bytes:
-    lines = data.splitlines(keepends=True)
-    first = chance.randrange(len(lines))
-    del lines[first : first + chance.choice([1, 1, 2, 9])]
-    return b"".join(lines)
-
-
-def _cut(data: bytes, chance: random.Random) -> bytes:
-    place, _ = _places(data, chance)
-    return data[:place]
-
-
-def _glue(data: bytes, chance: random.Random) -> bytes:
-    """Another separator between two events."""
-    match = _any(rb"(?<=\})\s*,\s*(?=\{)", data, chance)
-    between = chance.choice([b"", b" ", b",,", b";", b"]", b"],", b", x,", b'"",', b"}, ", b"null,"])
-    return data[: match.start()] + between + data[match.end() :] if match else data
-
-
-def _behind(data: bytes, chance: random.Random) -> bytes:
-    more = (b"\0" * 9, b"}", b"]", b"{}", b",", b"# by hand", b"\n\n", data, b"\xff", b" null")
-    return data + chance.choice(more)
-
-
-def _around(data: bytes, chance: random.Random) -> bytes:
-    """Damage to the header, or to what follows the events."""
-    match = _any(rb'\[\s*(?=\{)|(?<=\})\s*\]|"traceEvents"|,\s*"traceEvents"|\],\s*', data, chance)
-    if match is None:
-        return data
-    other = (b"", match[0] + b",", b"," + match[0], match[0] * 2, match[0] + b"\0", b"\x0b" + match[0])
-    return data[: match.start()] + chance.choice(other) + data[match.end() :]
-
-
-def _any(pattern: bytes, data: bytes, chance: random.Random) -> re.Match[bytes] | None:
-    found = list(re.finditer(pattern, data))
-    return chance.choice(found) if found else None
-
-
-CHANGES: dict[str, Change] = {
-    "splice": _splice, "swap": _swap, "double": _double, "insert": _insert, "overwrite": _overwrite,
-    "drop a token": _drop_token, "another value": _value, "a key twice": _double_key, "drop a key": _drop_key,
-    "drop lines": _drop_line, "cut": _cut, "glue": _glue, "behind": _behind, "around": _around,
-}  # fmt: skip
-
-
-def _members(data: bytes, chance: random.Random) -> list[bytes]:
-    places = sorted(chance.randrange(len(data) + 1) for _ in range(chance.choice([0, 1, 2])))
-    bounds = zip([0, *places], [*places, len(data)], strict=True)
-    return [gzip.compress(data[begin:end], 1, mtime=0) for begin, end in bounds]
-
-
-def packed(data: bytes, chance: random.Random) -> bytes:
-    """The document as gzip, of one member or several, whole or damaged."""
-    members = _members(data, chance)
-    change = chance.randrange(7)
-    which = chance.randrange(len(members))
-    member = members[which]
-    place = chance.randrange(len(member))
-    if change == 0:
-        members[which] = member[:place] + bytes([member[place] ^ 1 << chance.randrange(8)]) + member[place + 1 :]
-    if change == 1:
-        members[which] = member[:place]
-    if change == 2:
-        del members[which]
-    if change == 3:
-        members.insert(which, chance.choice([b"\0" * 9, member, b"junk"]))
-    return b"".join(members)
-
-
 def cases(documents: Sequence[bytes], count: int, seed: int) -> Iterator[Case]:
     """So many damaged files, and the names of what was done to each. The same for the same seed."""
     for number in range(count):
         chance = random.Random(f"{seed} {number}")
-        data, done = chance.choice(documents), []
-        for _ in range(chance.choice([1, 1, 1, 1, 2, 3])):
-            name = chance.choice([*CHANGES])
-            if data:
-                data, done = CHANGES[name](data, chance), [*done, name]
-        if chance.random() < 0.2:
-            data, done = packed(data, chance), [*done, "gzip"]
-        yield " + ".join(done), data
+        yield mutated(TRACES, chance.choice(documents), chance)
 
 
 class Disagreement(AssertionError):

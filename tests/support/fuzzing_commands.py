@@ -1,0 +1,192 @@
+"""Fuzzing of whole commands: each file that they read, damaged, and the law of how they end.
+
+A command ends with 0, or with 1 and one line that names the file; within its CPU seconds and its memory, without a
+traceback, and it writes nothing outside its own folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import sys
+import traceback
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from tests.support.mutators import ARCHIVES, CALIBRATIONS, ENTRIES, MANIFESTS, REPORTS, TRACES, mutated
+from tests.support.samples import SAMPLES
+from tracer.cli import main
+from tracer.reading.cache import identity
+
+MOST_CPU_S = 20
+MOST_BYTES = 1 << 30
+RUN = SAMPLES / "skew-memory"
+OF_RUN = (
+    "report {run} --json --html {out}/p.html",
+    "report {run} --full",
+    "report {run} --csv {out}",
+    "compare {run} {other} --html {out}/p.html",
+    "whatif {run} --json",
+    "export {run} -o {out}/p.pftrace",
+    "plot {run} --kind breakdown -o {out}/p.svg",
+    "plot {run} --kind timeline -o {out}/p.svg",
+)
+OF_REPORT = (
+    "compare {file} {whole} --json",
+    "compare {whole} {file} --full",
+    "compare {whole} {file} --html {out}/p.html",
+)
+OF_LINKS = (
+    "report {run} --links {file} --json",
+    "whatif {run} --links {file} --json",
+    "plot {run} --kind bandwidth --links {file} -o {out}/p.svg",
+    "export {run} --links {file} -o {out}/p.pftrace",
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files of one kind: what they are called in a run's folder, the whole ones, and which commands read them."""
+
+    name: str
+    file: str
+    documents: list[bytes]
+    commands: tuple[str, ...]
+
+
+def kinds(folder: Path) -> dict[str, Kind]:
+    """All kinds, whose whole files are made in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    report, cache = folder / "whole.json", folder / "cache"
+    with _kept_in(cache), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        main(["report", str(RUN), "--json", "-o", str(report), "--force"])
+        main(["report", str(RUN), "--html", str(folder / "p.html"), "--force"])
+    trace = gzip.decompress((RUN / "rank0.json.gz").read_bytes())
+    manifests = [path.read_bytes() for path in sorted(SAMPLES.glob("*/run.json"))]
+    links = [path.read_bytes() for path in sorted(SAMPLES.glob("*/links.json"))]
+    entry = sorted(cache.glob("*.rank"))[0]
+    listed = [
+        Kind(TRACES, "rank0.json", [trace], OF_RUN),
+        Kind(MANIFESTS, "run.json", manifests, OF_RUN),
+        Kind(REPORTS, "report.json", [report.read_bytes()], OF_REPORT),
+        Kind(CALIBRATIONS, "links.json", links, (*OF_LINKS, *OF_RUN)),
+        Kind(ENTRIES, f"cache/{entry.name}", [entry.read_bytes()], OF_RUN),
+        Kind(ARCHIVES, "rank0.json.gz", [*_archives(trace)], OF_RUN),
+    ]
+    return {kind.name: kind for kind in listed}
+
+
+def _archives(trace: bytes) -> Iterator[bytes]:
+    yield gzip.compress(trace, mtime=0)
+    for how in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", how) as archive:
+            archive.writestr(zipfile.ZipInfo("rank0.json"), trace, how)
+        yield file.getvalue()
+
+
+@contextmanager
+def _kept_in(cache: Path) -> Iterator[None]:
+    with mock.patch.dict(os.environ, TRACER_CACHE=str(cache)), mock.patch.object(identity, "SETTLED_S", 0.0):
+        yield
+
+
+class TooSlow(BaseException):
+    """A command went on beyond its CPU seconds; no handler of Exception takes it."""
+
+
+def _too_slow(*_: object) -> None:
+    raise TooSlow(f"more than {MOST_CPU_S} CPU seconds")
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Bound what this process may take, from here on."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    handler = signal.signal(signal.SIGPROF, _too_slow)
+    resource.setrlimit(resource.RLIMIT_AS, (size + MOST_BYTES, before[1]))
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, handler)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def judged(kind: Kind, number: int, seed: int, folder: Path) -> str:
+    """How one case ends; what goes wrong begins with "wrong"."""
+    chance = random.Random(f"{kind.name} {seed} {number}")
+    done, data = mutated(kind.name, chance.choice(kind.documents), chance)
+    case = folder / "case"
+    shutil.rmtree(case, ignore_errors=True)
+    run = Path(shutil.copytree(RUN, case / "run"))
+    file, out = run / kind.file, case / "out"
+    if kind.name == TRACES:
+        (run / "rank0.json.gz").unlink()
+    if kind.name == ENTRIES:
+        file = case / kind.file
+        file.parent.mkdir(mode=0o700)
+        run = RUN
+    out.mkdir()
+    file.write_bytes(data)
+    words = chance.choice(kind.commands).format(run=run, file=file, other=RUN, whole=folder / "whole.json", out=out)
+    before = _listed(folder, out)
+    with _kept_in(file.parent) if kind.name == ENTRIES else _kept_in(out / "cache"):
+        said = _ended(words.split(), [file.name, str(run)])
+    if not said.startswith("wrong") and (more := _listed(folder, out) - before) and kind.name != ENTRIES:
+        said = f"wrong: wrote {sorted(map(str, more))}"
+    return f"{said} ({done}: tracer {words})" if said.startswith("wrong") else said
+
+
+def _listed(folder: Path, but: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if not path.is_relative_to(but)}
+
+
+def _ended(words: list[str], named: list[str]) -> str:
+    """Run a command in this process, and hold its end against the law."""
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with redirect_stdout(out), redirect_stderr(err), _bounded():
+            code = main([*words, "--workers", "1"])
+    except (Exception, SystemExit, TooSlow) as error:
+        frame = traceback.extract_tb(sys.exc_info()[2])[-1]
+        return f"wrong: {type(error).__name__}: {error!s:.200} at {frame.filename}:{frame.lineno}"
+    lines = err.getvalue().splitlines()
+    if "Traceback" in err.getvalue() or code not in (0, 1):
+        return f"wrong: ended with {code}: {err.getvalue()[-300:]}"
+    if code == 1 and not (lines and any(name in lines[-1] for name in named)):
+        return f"wrong: names no file: {lines}"
+    if code == 0 and "--json" in words:
+        try:
+            json.loads(out.getvalue(), parse_constant=_no_json)
+        except ValueError as error:
+            return f"wrong: no JSON: {error}"
+    return "reported" if code == 0 else "refused in a line"
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def fuzz_commands(kind: str, numbers: range, seed: int, folder: Path) -> tuple[Counter[str], list[str]]:
+    """Judge these cases: how they went, and what went wrong, by number."""
+    of = kinds(folder)[kind]
+    went, wrong = Counter[str](), []
+    for number in numbers:
+        said = judged(of, number, seed, folder)
+        went[said.partition(":")[0]] += 1
+        wrong += [f"{number}: {said}"] if said.startswith("wrong") else []
+    return went, wrong
