@@ -145,7 +145,8 @@ def judged(kind: Kind, number: int, seed: int, folder: Path) -> str:
     words = chance.choice(kind.commands).format(run=run, file=file, other=RUN, whole=folder / "whole.json", out=out)
     before = _listed(folder, out)
     with _kept_in(file.parent) if kind.name == ENTRIES else _kept_in(out / "cache"):
-        said = _ended(words.split(), [file.name, str(run)])
+        # A run that is whole is refused by its name.
+        said = _ended(words.split(), [file.name, str(run), f"tracer: {run.name}: "])
     if not said.startswith("wrong") and (more := _listed(folder, out) - before) and kind.name != ENTRIES:
         said = f"wrong: wrote {sorted(map(str, more))}"
     return f"{said} ({done}: tracer {words})" if said.startswith("wrong") else said
