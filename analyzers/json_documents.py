@@ -39,6 +39,9 @@ def compact(document: object) -> bytes:
 
 def visible(json: bytes) -> bytes:
     r"""Return JSON that holds no character which a terminal obeys or that reorders text: each is written as \uXXXX."""
+    # Nearly all JSON is ASCII, which is told fifty times as fast.
+    if json.isascii() and b"\x7f" not in json:
+        return json
     return _UNSEEN.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), json)
 
 

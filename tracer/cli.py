@@ -32,8 +32,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with 2, and say why."""
+        from tracer.views import plain_lines
+
         listed = "commands" if self.prog == PROGRAM else "options"
-        self.exit(2, f"{self.prog}: {' '.join(_plain_lines(message))} ({self.prog} --help lists the {listed})\n")
+        self.exit(2, f"{self.prog}: {' '.join(plain_lines(message))} ({self.prog} --help lists the {listed})\n")
 
     def check_options(self, words: Sequence[str]) -> None:
         """End with 2 at the first word that argparse would take for an option and that is none."""
@@ -214,14 +216,7 @@ def _discard_stdout() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    lines = "\n".join(_plain_lines(message))
-    print(f"tracer: {lines}", file=sys.stderr)
+    from tracer.views import plain_lines
+
+    print("tracer: " + "\n".join(plain_lines(message)), file=sys.stderr)
     return code
-
-
-def _plain_lines(message: str) -> list[str]:
-    """Return a message's lines without secrets, and without what a terminal would obey."""
-    from analyzers.redaction import redacted
-    from tracer.views import plain
-
-    return [plain(line) for line in redacted(message).split("\n")]

@@ -168,7 +168,8 @@ def _ended(words: list[str], named: list[str]) -> str:
     lines = err.getvalue().splitlines()
     if "Traceback" in err.getvalue() or code not in (0, 1):
         return f"wrong: ended with {code}: {err.getvalue()[-300:]}"
-    if code == 1 and not (lines and any(name in lines[-1] for name in named)):
+    refusal = lines[-1] if lines else ""
+    if code == 1 and not (refusal.startswith("tracer: ") and any(name in refusal for name in named)):
         return f"wrong: names no file: {lines}"
     if code == 0 and "--json" in words:
         try:

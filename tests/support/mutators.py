@@ -107,8 +107,7 @@ def _overwrite(data: bytes, chance: random.Random) -> bytes:
 
 @mutates(TEXT)
 def _drop_a_token(data: bytes, chance: random.Random) -> bytes:
-    match = _any(rb'[",:{}\[\]]', data, chance)
-    return data[: match.start()] + data[match.end() :] if match else data
+    return _without_one(rb'[",:{}\[\]]', data, chance)
 
 
 @mutates(TEXT)
@@ -148,8 +147,7 @@ def _a_key_twice(data: bytes, chance: random.Random) -> bytes:
 
 @mutates(TEXT)
 def _drop_a_key(data: bytes, chance: random.Random) -> bytes:
-    match = _any(rb'"[^"\n]*": ?(?:-?[\d.]+|"[^"\n]*"),? ?', data, chance)
-    return data[: match.start()] + data[match.end() :] if match else data
+    return _without_one(rb'"[^"\n]*": ?(?:-?[\d.]+|"[^"\n]*"),? ?', data, chance)
 
 
 @mutates(ANY)
@@ -216,6 +214,11 @@ def _any(pattern: bytes, data: bytes, chance: random.Random) -> re.Match[bytes] 
     return chance.choice(found) if found else None
 
 
+def _without_one(pattern: bytes, data: bytes, chance: random.Random) -> bytes:
+    match = _any(pattern, data, chance)
+    return data[: match.start()] + data[match.end() :] if match else data
+
+
 def _members(data: bytes, chance: random.Random) -> list[bytes]:
     places = sorted(chance.randrange(len(data) + 1) for _ in range(chance.choice([0, 1, 2])))
     bounds = zip([0, *places], [*places, len(data)], strict=True)
@@ -270,8 +273,7 @@ def _forged_section(section: bytes, chance: random.Random) -> bytes:
     said, arrays = msgspec.msgpack.decode(section[_WIDEST : _WIDEST + length]), bytearray(section[end:])
     if len(arrays) >= _WIDEST and chance.random() < 0.5:
         place = chance.randrange(len(arrays) // _WIDEST) * _WIDEST
-        number = chance.choice([number for number in _NUMBERS if abs(number) < 2**63])
-        arrays[place : place + _WIDEST] = number.to_bytes(_WIDEST, "little", signed=True)
+        arrays[place : place + _WIDEST] = chance.choice(_NUMBERS).to_bytes(_WIDEST, "little", signed=True)
     else:
         _change_inside(said, chance)
     text: bytes = msgspec.msgpack.encode(said)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from math import floor, log10
 
+from analyzers.redaction import redacted
 from analyzers.units import NS_PER_MS, percent, size
 
 
 def plain(text: str) -> str:
     """Replace what would steer a terminal in text from a trace or a path: each such character becomes U+FFFD."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return a text's lines as stderr shows them, which others may read: plain, and without secrets."""
+    return [plain(line) for line in redacted(text).split("\n")]
 
 
 def sentence(clause: str) -> str:

@@ -13,9 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from analyzers.redaction import redacted
 from analyzers.units import rough_time
-from tracer.views import plain
+from tracer.views import plain_lines
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -34,8 +33,8 @@ REPORTS = 20
 
 
 def say(text: str) -> None:
-    """Print lines on stderr without secrets, since others read a job's, and without what steers a terminal."""
-    print("\n".join(map(plain, redacted(text).split("\n"))), file=sys.stderr, flush=True)
+    """Print lines on stderr, as `plain_lines` gives them: a job's stderr is a file that others read."""
+    print("\n".join(plain_lines(text)), file=sys.stderr, flush=True)
 
 
 @contextmanager
