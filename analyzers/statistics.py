@@ -144,6 +144,8 @@ def even_distance(numbers: Sequence[int]) -> int | None:
 Limits = tuple[float, float]
 
 FEWEST_BLOCKS = 3
+# Of more steps those outside of an interval are not counted, which takes integers of as many bits as there are steps.
+MOST_COUNTED = 10_000
 # Quantiles of the normal distribution: 97.5 % of it lie below the one, 95 % below the other.
 NORMAL, NORMAL_95 = 1.959964, 1.644854
 
@@ -179,8 +181,11 @@ def is_told_apart(limits: Limits | None, other: float = 0.0) -> bool:
 def _steps_outside(count: int) -> int:
     """Return how many of so many steps are left out on either side, by chance in 95 % of cases not the median's.
 
-    Each step is as likely below the median as above it: of fewer than six even the outermost are not enough.
+    Each step is as likely below the median as above it: of fewer than six even the outermost are not enough. Of more
+    than MOST_COUNTED steps it is the normal distribution's number, at most one off.
     """
+    if count > MOST_COUNTED:
+        return int((count - 1 - NORMAL * sqrt(count)) / 2)
     outside, ways, fewer, all_ways = 0, 1, 1, 2**count
     while 40 * fewer <= all_ways:
         outside += 1

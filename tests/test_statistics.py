@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzers import statistics
 from analyzers.statistics import (
     _chi_square_95,
     difference,
@@ -155,3 +156,14 @@ def test_a_distance_is_told_where_it_is_the_same_between_all():
         *(6, 6),
         None,
     ]
+
+
+@pytest.mark.parametrize("count", [101, 5_000, 12_345])
+def test_steps_outside_are_counted_or_told_by_the_normal_distribution_alike(count, monkeypatch):
+    found = []
+    for most in (count - 1, count):
+        monkeypatch.setattr(statistics, "MOST_COUNTED", most)
+        low, high = median_interval([np.arange(count, dtype=np.float64)])
+        assert low == count - 1 - high
+        found.append(low)
+    assert found[0] in (found[1], found[1] - 1)

@@ -111,8 +111,15 @@ def pooled(values: Iterable[tuple[int | None, float | None]]) -> Samples:
     for step, value in values:
         if step is not None and value is not None:
             by_step.setdefault(step, []).append(value)
-    steps = {step: float(np.median(step_values)) for step, step_values in by_step.items()}
-    return Samples(float(np.median([*steps.values()])) if steps else None, steps)
+    steps = {step: _median(step_values) for step, step_values in by_step.items()}
+    return Samples(_median(steps.values()) if steps else None, steps)
+
+
+def _median(values: Iterable[float]) -> float:
+    """As numpy's, which takes twenty times as long for the few values of a step."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return float(ordered[middle]) if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
 def over_launches(launches: Sequence[Samples]) -> Samples:

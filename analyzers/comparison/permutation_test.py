@@ -12,11 +12,13 @@ dependence, the chance to find any difference where there is none is at most the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb, floor, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.arrays import Float64
 from analyzers.statistics import NORMAL, Limits
@@ -26,6 +28,10 @@ MOST_PERMUTATIONS = 13_000
 # Of thousands of measures fewer permutations are tried: each measure's p is held for each of them (50 MB).
 MOST_HELD = 6_500_000
 SEED = 1
+# And of thousands of steps: so many labels are drawn in all, and so many held at once (40 MB).
+MOST_LABELS, LABELS_AT_ONCE = 13_000_000, 1 << 20
+# Of more pairs of steps not all differences are made: the one that is asked for is closed in upon.
+MOST_PAIRS = 1 << 20
 # Equal statistics differ in their last digits by the order of sums.
 DIGITS = 9
 # Of more steps rank sums are normal to a thousandth, and are not counted.
@@ -46,23 +52,31 @@ def significance(a: Float64, b: Float64) -> Significance:
     if not len(a) or not len(b) or not a.shape[1]:
         none = np.ones(a.shape[1])
         return Significance(none, none, none)
-    p = _tails(_statistics(np.concatenate([a, b]), _labelings(len(a), len(b), _most(a.shape[1]))))
+    steps = np.concatenate([a, b])
+    p = _tails(np.concatenate([_statistics(steps, labels) for labels in _labelings(len(a), len(b), a.shape[1])]))
     return Significance(p[0], _corrected(p), p.min(axis=0))
 
 
-def _most(measures: int) -> int:
-    """Return how many permutations are tried for so many measures."""
-    return max(MOST_PERMUTATIONS // 10, min(MOST_PERMUTATIONS, MOST_HELD // measures))
+def _most(steps: int, measures: int) -> int:
+    """Return how many permutations are tried of so many steps, for so many measures."""
+    return max(MOST_PERMUTATIONS // 10, min(MOST_PERMUTATIONS, MOST_HELD // measures, MOST_LABELS // steps))
 
 
-def _labelings(a_steps: int, b_steps: int, most: int) -> Float64:
-    """Return ways to call `a_steps` of all steps A (1; else 0), a row each; the first is the true one."""
+def _labelings(a_steps: int, b_steps: int, measures: int) -> Iterator[Float64]:
+    """Yield ways to call `a_steps` of all steps A (1; else 0), a row each, in blocks; the first is the true one."""
     steps = a_steps + b_steps
-    if comb(steps, a_steps) <= most:
-        chosen = np.array(list(combinations(range(steps), a_steps)))
-    else:
-        drawn = np.random.default_rng(SEED).random((most - 1, steps)).argsort(axis=1)[:, :a_steps]
-        chosen = np.concatenate([np.arange(a_steps)[None, :], drawn])
+    most = _most(steps, measures)
+    if steps <= MOST_PERMUTATIONS and comb(steps, a_steps) <= most:
+        yield _labels(np.array(list(combinations(range(steps), a_steps))), steps)
+        return
+    yield _labels(np.arange(a_steps)[None, :], steps)
+    chance, at_once = np.random.default_rng(SEED), max(1, LABELS_AT_ONCE // steps)
+    for drawn in range(1, most, at_once):
+        order = chance.random((min(at_once, most - drawn), steps)).argsort(axis=1)
+        yield _labels(order[:, :a_steps], steps)
+
+
+def _labels(chosen: NDArray[np.int64], steps: int) -> Float64:
     labels = np.zeros((len(chosen), steps))
     np.put_along_axis(labels, chosen, 1.0, axis=1)
     return labels
@@ -124,8 +138,21 @@ def shift_interval(a: Float64, b: Float64, level: float) -> Limits | None:
     outside = _outside(len(a), len(b), level)
     if not outside:
         return None
+    if len(a) * len(b) > MOST_PAIRS:
+        a, b = np.sort(a), np.sort(b)
+        return _difference(a, b, outside), _difference(a, b, len(a) * len(b) - outside + 1)
     differences = np.sort((b[:, np.newaxis] - a).ravel())
     return float(differences[outside - 1]), float(differences[len(differences) - outside])
+
+
+def _difference(a: Float64, b: Float64, place: int) -> float:
+    """Return which of all differences b - a, from the least on, has a place, to a part in 10^15 of their range."""
+    low, high = float(b[0] - a[-1]), float(b[-1] - a[0])
+    while low < (middle := (low + high) / 2) < high:
+        # As many differences are not above it as steps of A are not below each step of B less it.
+        upto = len(a) * len(b) - int(np.searchsorted(a, b - middle, "left").sum())
+        low, high = (low, middle) if upto >= place else (middle, high)
+    return high
 
 
 def _outside(a_steps: int, b_steps: int, level: float) -> int:

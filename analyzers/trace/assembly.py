@@ -57,7 +57,7 @@ class Assembled:
 
 def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
     """Return all rows, in the file's order, without those that have no time or only tell of waiting."""
-    names, part = columns.names, columns.whole()
+    part, names = columns.whole(), columns.names
     category, name = _assign_category(part, columns, names), part.column("name")
     start_ns, dur_ns, timed = _read_times(part, base_time_ns)
     endless = int((timed & (dur_ns < 0) & ~np.isin(category, (Category.FLOW, Category.SAMPLE))).sum())

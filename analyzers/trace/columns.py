@@ -64,7 +64,9 @@ ROW_BYTES = 640
 _PART_BYTES = 4_096
 # So many parts are made one before more follow: most numbers take half of their width then.
 _JOINED = 64
-# What JSON becomes at most while it is decoded, for each byte of its text.
+# So many events that were read one by one become columns at once, which takes as long for one as for hundreds.
+_WAITING = 1 << 12
+# What JSON becomes at most while its brackets are found or it is decoded, for each byte of its text.
 TEXT_BYTES = 26
 
 
@@ -158,6 +160,7 @@ class EventColumns:
         self.calls = CallColumns()
         self._parts: list[EventPart] = []
         self._recent: list[EventPart] = []
+        self._waiting: list[Event] = []
         self._count = self._pieces = self._skipped = self._taken = 0
         self.needs_more = needs_more
         self._has_calls = has_calls
@@ -182,7 +185,16 @@ class EventColumns:
 
     def taken(self) -> int:
         """Return how many events were taken."""
-        return self._taken
+        return self._taken + len(self._waiting)
+
+    def sense(self) -> tuple[int, int]:
+        """Return how many events make sense, and how many do not: each has a phase and, where that says so, a time."""
+        phaseless = self._kinds.phaseless
+        return self.taken() - phaseless, self.lost_events + phaseless
+
+    def hold(self, nbytes: int) -> None:
+        """Raise TooLarge where so many bytes of text, which are not read yet, take too much."""
+        self.budget.check(self.nbytes + nbytes * TEXT_BYTES, "what of it is no whole event yet")
 
     @property
     def has_calls(self) -> bool:
@@ -198,12 +210,14 @@ class EventColumns:
     def take(self, text: memoryview, lenient: bool) -> None:
         """Take the events of a JSON array. Raises CannotDecode, TooLarge."""
         self.budget.check(self.nbytes + len(text) * TEXT_BYTES, "its events")
+        self._append_waiting()
         try:
             # Of its own, since what is kept as text points into it, for as long as an error may keep it.
             data = bytes(text)
             if lenient:
                 rows, oddities = loads(data)
                 self._take_rows(rows)
+                self._append_waiting()
                 self.oddities |= oddities
                 return
             # The decoder does not look into texts that nobody reads.
@@ -251,9 +265,16 @@ class EventColumns:
     def _take_rows(self, rows: Sequence[Any]) -> None:
         events = [_parse_event(row) for row in rows]
         sensible = [event for event in events if event is not None]
-        self._append(sensible)
+        self._waiting += sensible
         self.lost_events += len(events) - len(sensible)
-        self.breaks += [self._taken] * (len(events) > len(sensible))
+        self.breaks += [self.taken()] * (len(events) > len(sensible))
+        if len(self._waiting) >= _WAITING:
+            self._append_waiting()
+
+    def _append_waiting(self) -> None:
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._append(waiting)
 
     def _append(self, events: Sequence[Event]) -> bool:
         """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
@@ -351,6 +372,7 @@ class EventColumns:
 
     def whole(self) -> EventPart:
         """Return all rows, and let go of them."""
+        self._append_waiting()
         self._join()
         part = join_parts(self._parts)
         part.events += self._skipped
@@ -368,6 +390,7 @@ class _Kinds:
         phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
         self.marks = Marks()
         self._phases, self._categories = Codes[str](), Codes[str]()
+        self._no_phase, self.phaseless = self._phases[""], 0
         self._seen: set[int] = set()
         self._is_span, self._is_moment = ByCode(self._phases, phases.__contains__), ByCode(self._phases, MOMENT.__eq__)
         self._number = ByCode(self._categories, lambda cat: numbers.get(cat, _UNWANTED))
@@ -377,6 +400,7 @@ class _Kinds:
         phase = np.fromiter(map(self._phases.__getitem__, [event.ph for event in events]), np.int64, len(events))
         written = np.fromiter(map(self._categories.__getitem__, [event.cat for event in events]), np.int64, len(events))
         self._mark(events, phase, written)
+        self.phaseless += int(np.count_nonzero(phase == self._no_phase))
         category = self._number.of(written)
         is_row = np.where(category == Category.SAMPLE, self._is_moment.of(phase), self._is_span.of(phase))
         category[is_row == 0] = _UNWANTED
@@ -407,15 +431,15 @@ def _sample_columns(args: Sequence[Args], rows: NDArray[np.intp]) -> dict[str, I
 
 def _parse_event(row: Any) -> Event | None:
     """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
-    if isinstance(row, dict) and isinstance(row.get("args"), dict):
+    if not isinstance(row, dict):
+        return None
+    if isinstance(row.get("args"), dict):
         row = row | {"args": with_raw(row["args"])}
     return convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
 
 
-def _without_odd_values(row: Any) -> Any:
+def _without_odd_values(row: dict[str, Any]) -> dict[str, Any]:
     """The event without those values and arguments that are not of their type, if it still has its times."""
-    if not isinstance(row, dict):
-        return row
     args = row.get("args")
     args = (
         {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}

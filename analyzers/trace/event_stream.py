@@ -27,6 +27,8 @@ from analyzers.trace.decoding import brackets, clean, scan
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 25
+# So many events that make no sense, and so many for each that does: what holds more is no trace, and is given up.
+MOST_SENSELESS, SENSELESS_FOR_ONE = 1 << 17, 10
 # So many bytes tell what a file is that holds no JSON.
 _FIRST = 64
 _SPACE = b" \t\r\n"
@@ -74,7 +76,9 @@ class EventStream:
     `take` gets a JSON array of whole events, to be read strictly or (where true is given) leniently; it raises
     CannotDecode, having taken none, where it is no such array. `take_one` reads the JSON value that begins at a place
     in a text, and says where it ends, None where it is none. `repair` gets the text of a damaged event, and says how
-    many quotes in it were not escaped, None where it makes no sense even so. `taken` counts the events that were.
+    many quotes in it were not escaped, None where it makes no sense even so. `taken` counts the events that were;
+    `sense` counts those that are JSON, first what makes sense and then what does not. `hold` is told how many bytes of
+    text wait to be read, and raises TooLarge.
     """
 
     blocks: Iterator[bytes]
@@ -82,6 +86,8 @@ class EventStream:
     take_one: Callable[[str, int], int | None]
     repair: Callable[[str], int | None]
     taken: Callable[[], int] = int
+    sense: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    hold: Callable[[int], None] = lambda nbytes: None
     header: bytes = b""
     tail: bytes = b""
     lost: list[str] = field(default_factory=list)
@@ -105,7 +111,7 @@ class EventStream:
     _patience: int = 0
 
     def run(self) -> None:
-        """Read the document to its end. Raises NoEvents."""
+        """Read the document to its end. Raises NoEvents, TooLarge."""
         text = self.start()
         self.go_on(text, self.blocks)
         self.end(text)
@@ -120,15 +126,18 @@ class EventStream:
         return text
 
     def go_on(self, text: bytearray, blocks: Iterable[bytes]) -> None:
-        """Take the events of more blocks, as long as the list goes on."""
+        """Take the events of more blocks, as long as the list goes on. Raises NoEvents, TooLarge."""
         for block in () if self.is_over else blocks:
             text += block
+            self.hold(len(text))
             if len(text) < self._patience:
                 continue
             taken = self._take_front(text)
-            # Without a boundary, wait for twice as much before looking again, so that looking stays linear.
-            self._patience = 0 if taken else 2 * len(text)
+            if not taken and len(text) > LONGEST:
+                taken = self._walk(text, is_all=False)
+            self._patience = 0 if taken else _patience(text)
             del text[1 : 1 + taken]
+            self._check_sense()
             if not self._ended and len(text) > LONGEST:
                 nbytes = len(text) - 1 + sum(map(len, self.blocks))
                 self.lost.append(f"the last {nbytes:,} bytes, in whose first {len(text) >> 20} MB no event ends")
@@ -188,13 +197,14 @@ class EventStream:
                 raise NoEvents(f"it looks like {other}")
             # White space in front is let go as it comes, however much there is of it.
             text += block
+            self.hold(len(text))
             if len(text) < max(patience, len(_BYTE_ORDER_MARK)):
                 continue
             text, is_front = self._without_mark(text, is_front), False
             body = self._body(text)
             if body is not None:
                 return body
-            patience = 2 * len(text)
+            patience = _patience(text)
             if len(text) > LONGEST:
                 break
         text = self._without_mark(text, is_front)
@@ -261,6 +271,13 @@ class EventStream:
             del text[1 : gap.end()]
         if len(text) > 1:
             self._check_commas(0 if text[1:2] == b"]" else self._due)
+
+    def _check_sense(self) -> None:
+        """Raise NoEvents where nearly nothing makes sense: to read on would take long, and show nothing."""
+        sensible, senseless = self.sense()
+        senseless += self.lost_events
+        if senseless > max(MOST_SENSELESS, SENSELESS_FOR_ONE * sensible):
+            raise NoEvents(f"of its first {sensible + senseless:,} events {senseless:,} make no sense")
 
     def _check_commas(self, due: int) -> None:
         if self._commas != due:
@@ -351,6 +368,7 @@ class EventStream:
             self.unused += 1
             return
         self.lost_events += 1
+        self._check_sense()
         self.lost_bytes += len(text.encode("utf-8", errors="surrogateescape"))
         self.damaged += _keys_of_events(text) > 1
         self.breaks.append(self.taken())
@@ -377,6 +395,7 @@ class EventStream:
                 self.tail = b"}"
                 return None
             text += block
+            self.hold(len(text))
             # The head of an event may be in one block and the rest of it in the next.
             event = _EVENT_BYTES.search(text, max(0, looked_at - _FIRST))
             looked_at = len(text)
@@ -386,6 +405,11 @@ class EventStream:
                 return text[event.start() :]
         self.tail = text.lstrip(_SPACE).removeprefix(b"]").strip(_SPACE)
         return None
+
+
+def _patience(text: bytes | bytearray) -> int:
+    """So long a text has to be before it is looked at once more: twice as long, that looking stays linear."""
+    return min(2 * len(text), LONGEST + 1)
 
 
 def _keys_of_events(text: str) -> int:

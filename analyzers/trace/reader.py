@@ -135,7 +135,15 @@ def _read_blocks(
     split = Split.NOWHERE if helpers is None or piped else Split.EARLY
     while True:
         blocks, columns = Blocks(path, counter, piped), EventColumns(empty.categories, empty.budget)
-        stream = EventStream(iter(blocks), columns.take, columns.take_one, columns.repair, columns.taken)
+        stream = EventStream(
+            iter(blocks),
+            columns.take,
+            columns.take_one,
+            columns.repair,
+            columns.taken,
+            columns.sense,
+            columns.hold,
+        )
         text = stream.start()
         try:
             if helpers is not None and split is not Split.NOWHERE:

@@ -102,7 +102,7 @@ def test_a_report_loads_what_it_shows_alone():
 
 @pytest.mark.parametrize("encoding", thirds(["latin-1", "ascii"]))
 def test_bars_have_letters_where_the_encoding_lacks_their_blocks(encoding):
-    run, page = ROOT / "traces" / "resnet18-ddp4", {}
+    run, page = ROOT / "traces" / "resnet18-ddp2", {}
     for name in ("utf-8", encoding):
         done = subprocess.run(
             [sys.executable, "-m", "tracer", "report", str(run)],

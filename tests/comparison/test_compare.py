@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzers.comparison import permutation_test
 from analyzers.comparison.change import LEVEL, changes, enough, pooled
 from analyzers.comparison.condition_names import RunFigures
 from analyzers.comparison.conditions import Figure
@@ -440,6 +441,27 @@ def test_an_interval_of_a_difference_holds_what_the_test_does_not_tell_from_none
         return
     p = significance(a[:, None], (b - shift)[:, None]).p[0]
     assert (limits[0] <= shift <= limits[1]) == (p > 0.05)
+
+
+steps_of_a_run = st.lists(st.floats(1, 100).map(lambda length: round(length, 1)), min_size=4, max_size=30)
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(steps_of_a_run, steps_of_a_run)
+def test_an_interval_that_is_closed_in_upon_is_that_of_all_differences(a, b):
+    a, b = np.array(a), np.array(b)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(permutation_test, "MOST_PAIRS", 0)
+        closed_in = shift_interval(a, b, 0.05)
+    assert closed_in == (None if (limits := shift_interval(a, b, 0.05)) is None else pytest.approx(limits, abs=1e-12))
+
+
+def test_labels_in_blocks_are_those_of_one(monkeypatch):
+    chance = np.random.default_rng(1)
+    a, b = chance.normal(10, 1, (30, 2)), chance.normal(10.5, 1, (31, 2))
+    in_one = significance(a, b)
+    monkeypatch.setattr(permutation_test, "LABELS_AT_ONCE", 1000)
+    assert significance(a, b).p.tolist() == in_one.p.tolist()
 
 
 def test_an_interval_of_many_steps_is_that_of_fewer_counted():

@@ -297,7 +297,7 @@ def test_its_noise_is_not_heard(capfd):
 
 
 @needs_hta
-@pytest.mark.parametrize("analysis", ["critical-path", "idle", "queue", "launches", "kernels"])
+@pytest.mark.parametrize("analysis", thirds(["critical-path", "idle", "queue", "launches", "kernels"]))
 def test_the_command_prints_tables_json_and_csv(analysis, capsys, tmp_path):
     assert main(["hta", str(TWO_RANKS), analysis, "--rank", "1", "--top", "2", "--csv", str(tmp_path)]) == 0
     text = capsys.readouterr().out

@@ -320,7 +320,8 @@ def test_damage_everywhere_takes_linear_time(tmp_path):
     for text in ('{"name":"x' * 100_000, (event("a") + ",").replace('"cat":', '"cat"') * 10_000, '},{"' * 200_000):
         path.write_text("[" + text)
         began = time.monotonic()
-        read_trace(path)
+        with contextlib.suppress(UnreadableTrace):
+            read_trace(path)
         assert time.monotonic() - began < 20
 
 

@@ -42,7 +42,7 @@ def test_time_is_conserved_in_every_window(path):
         )
 
 
-@pytest.mark.parametrize("path", REPORTED)
+@pytest.mark.parametrize("path", thirds(REPORTED))
 def test_windows_equal_the_brute_force(path):
     """On the first and the last rank; on the first also where the light window's times lie on the full one's steps.
 

@@ -27,7 +27,7 @@ def large(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("run", REPORTED)
+@pytest.mark.parametrize("run", thirds(REPORTED))
 @pytest.mark.parametrize("parts", thirds([3, 2, 7]))
 def test_samples_are_read_alike(run, parts):
     for file in sorted(run.glob("rank*.json.gz"))[:2]:
@@ -35,7 +35,7 @@ def test_samples_are_read_alike(run, parts):
         reads_alike(file, len(data) // (2 * parts + 1) + 1, 2, seed=parts)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", thirds([*LAYOUTS]))
 @pytest.mark.parametrize("block", thirds([1500, 300, 40_000]))
 def test_every_layout_is_read_alike(tmp_path, layout, block):
     path = tmp_path / "rank0.json"
@@ -73,7 +73,7 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("late", LATE)
+@pytest.mark.parametrize("late", thirds([*LATE]))
 @pytest.mark.parametrize("blocks", thirds([2, 3]))
 def test_what_comes_late_decides_as_in_one_process(tmp_path, late, blocks):
     """From there on shapes are kept that are not kept before, and a process that begins behind it does not see why."""

@@ -84,7 +84,7 @@ def renamed(found: Report) -> Report:
     )
 
 
-@pytest.mark.parametrize("kind", OF_RUN)
+@pytest.mark.parametrize("kind", thirds([*OF_RUN]))
 def test_names_cannot_break_a_picture(kind):
     with style(DARK, TEXT_PT):
         made = figure(renamed(reported(DDP4)), kind, calibration(DDP4), DARK)

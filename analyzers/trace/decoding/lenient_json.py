@@ -27,8 +27,9 @@ _LONGEST_REPAIRED = 1 << 16
 # JSON as a name may hold keys of events itself: so many places are tried as its end.
 _MOST_ENDS = 8
 # How much of a damaged text is looked at for one event: json's errors count the lines before them, so that each would
-# cost the whole text. More is looked at where parsing came far.
-_WINDOWS = (1 << 18, 1 << 22, 1 << 25)
+# cost the whole text. Nearly all events fit into the first window; from the second on, more is looked at where parsing
+# came far.
+_WINDOWS = (1 << 12, 1 << 18, 1 << 22, 1 << 25)
 
 
 def _decimal(digits: str) -> Decimal:
@@ -143,7 +144,9 @@ def first_at(text: str, begin: int) -> tuple[Any, int] | None:
         try:
             value, end = _LENIENT.raw_decode(window)
         except json.JSONDecodeError as error:
-            if len(window) < size or error.pos < size // 2:
+            # An error at a quote may be a text that the first window cuts off.
+            is_cut_off = size == _WINDOWS[0] and window[error.pos : error.pos + 1] == '"'
+            if len(window) < size or (error.pos < size // 2 and not is_cut_off):
                 return None
         except (ValueError, RecursionError):
             return None
@@ -153,14 +156,17 @@ def first_at(text: str, begin: int) -> tuple[Any, int] | None:
 
 
 def with_escaped_texts(text: str) -> tuple[Any, int] | None:
-    """Escape the quotes and backslashes in an event's name and arguments; None where that does not make it JSON.
+    """Escape quotes and backslashes in the name and arguments of an event that is no JSON; None where it still is none.
 
     Returns the event, and how many quotes were not escaped.
     """
     if len(text) > _LONGEST_REPAIRED:
         return None
-    named = [*_with_name(text)]
-    for candidate in chain(named, map(_with_texts, (text, *named))):
+    named, tried = [*_with_name(text)], {text}
+    for candidate in chain(named, map(_with_texts, dict.fromkeys((text, *named)))):
+        if candidate in tried:
+            continue
+        tried.add(candidate)
         try:
             return _LENIENT.decode(candidate), candidate.count('\\"') - text.count('\\"')
         except (ValueError, RecursionError):
