@@ -17,6 +17,7 @@ from analyzers.reporting.document import from_json
 from tests.support.commands import fails
 from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, commands, help_of, parsers
 from tests.support.kineto_files import write_run
+from tests.support.tiers import thirds
 from tracer.atomic_files import hidden_folder, put_in_place
 from tracer.cli import COMMANDS, build_parser, main
 from tracer.commands.options.workload import configuration, setup_of
@@ -409,3 +410,29 @@ def test_any_annotation_is_a_step(capsys):
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "no annotation is called 'no such thing'" in said
+
+
+STEERING = "a\x1b[31m\x9b2J\u202e.run"
+
+
+@pytest.mark.parametrize(
+    "words",
+    thirds(
+        [
+            ["report", "RUN", "--html", "OUT.html"],
+            ["plot", "RUN", "--kind", "breakdown", "-o", "OUT.png"],
+            ["export", "RUN", "-o", "OUT.json"],
+            ["tensorboard", "RUN", "--logdir", "OUT"],
+            ["report", "RUN", "-o", "RUN"],
+            ["compare", "RUN", "RUN"],
+        ]
+    ),
+)
+def test_nothing_that_is_printed_steers_a_terminal(tmp_path, capsys, words):
+    run, out = tmp_path / STEERING, tmp_path / f"out{STEERING}"
+    shutil.copytree(ROOT / "traces" / "resnet18-ddp2", run)
+    main([word.replace("RUN", str(run)).replace("OUT", str(out)) for word in words])
+    said = capsys.readouterr()
+    for text in (said.out, said.err):
+        assert [character for character in text if not (character.isprintable() or character == "\n")] == []
+    assert "\N{REPLACEMENT CHARACTER}[31m" in said.out + said.err

@@ -9,21 +9,18 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from tests.support.generator import Run, write_run
 from tests.support.launching import run_here
-from tests.support.ports import free_port
+from tests.support.ports import answers, free_port
 from tracer import own_python
 from tracer.cli import main
 from tracer.doctor.trials import KINETO, try_profiler
 from tracer.own_python import safe_environment
 from tracer.reading import Readers, processes, read_run
-from tracer.serving import LOOPBACK
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = Run(ranks=3, steps=2, compute="aabb..", comm="..ccc.")
@@ -61,16 +58,6 @@ def test_the_modules_would_be_imported(planted):
     subprocess.run([sys.executable, "-c", "import msgspec"], check=True)
     assert (planted / "imported").read_text().split() == ["msgspec"]
     (planted / "imported").unlink()
-
-
-def answers(port):
-    try:
-        urllib.request.urlopen(f"http://{LOOPBACK}:{port}/").close()
-    except urllib.error.HTTPError:
-        pass  # its root is not told
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.slow

@@ -4,13 +4,16 @@ import argparse
 import configparser
 import gzip
 import html
+import http.client
 import importlib
 import json
 import os
 import re
 import shutil
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,11 +32,13 @@ from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.per_step import series
 from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
+from tests.support.ports import answers, free_port
 from tests.support.samples import reported
 from tests.support.sweeping import cell, studied, write_cell, write_sweep
 from tracer.cli import main
 from tracer.commands import tensorboard as command
 from tracer.errors import TracerError
+from tracer.own_python import safe_environment
 from tracer.reading.run_listing import list_runs
 from tracer.serving import tensorboard as board
 from tracer.views.html.report_page import error_html, scripts_policy
@@ -191,18 +196,29 @@ def test_tensorboard_reads_by_itself_and_starts_no_server_of_its_data(tmp_path):
     assert parser.parse_known_args(words[words.index("--logdir") :])[0].load_fast == "false"
 
 
-TENSORBOARD = """
-import os, sys
-def run_main():
-    open("said", "w").write(" ".join([*sys.argv[1:], *(name for name in os.environ if name.startswith("TRACER_"))]))
-"""
+# What our process uses of it.
+TENSORBOARD = {
+    "__init__": "",
+    "default": "def get_plugins(): return []",
+    "main_lib": "def global_init(): pass",
+    "program": """
+import os
+class TensorBoard:
+    def __init__(self, plugins, server_class): pass
+    def configure(self, words): self.words = words
+    def main(self):
+        said = [*self.words[1:], *(name for name in os.environ if name.startswith("TRACER_"))]
+        open("said", "w").write(" ".join(said))
+        return 0
+""",
+}
 
 
 def test_its_path_is_seen_by_its_owner_alone(tmp_path, monkeypatch):
     """Neither in its command, nor in what it writes of itself."""
     (tmp_path / "tensorboard").mkdir()
-    (tmp_path / "tensorboard" / "__init__.py").touch()
-    (tmp_path / "tensorboard" / "main.py").write_text(TENSORBOARD)
+    for name, text in TENSORBOARD.items():
+        (tmp_path / "tensorboard" / f"{name}.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for name in [name for name in os.environ if name.startswith("TRACER_")]:
@@ -215,6 +231,34 @@ def test_its_path_is_seen_by_its_owner_alone(tmp_path, monkeypatch):
     )
     assert said.stat().st_mode & 0o777 == 0o600
     assert not any("unguessable" in word for word in board.command(tmp_path, 7))
+
+
+def status_of(port: int, path: str, host: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", path, headers={"Host": host})
+    return connection.getresponse().status
+
+
+@pytest.mark.slow
+def test_no_route_answers_under_a_foreign_name(tmp_path):
+    port, root = free_port(), "/unguessable"
+    environment = os.environ | safe_environment() | {board.ROOT: root}
+    with subprocess.Popen(board.command(tmp_path, port), env=environment, stderr=subprocess.DEVNULL) as serving:
+        try:
+            while serving.poll() is None and not answers(port):
+                time.sleep(0.05)
+            for path, status in (
+                ("/", 200),
+                ("/data/environment", 200),
+                ("/data/plugin/tracer/runs", 200),
+                ("/no", 404),
+            ):
+                for host in ("127.0.0.1", f"localhost:{port}"):
+                    assert (path, status_of(port, root + path, host)) == (path, status)
+                for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}"):
+                    assert (path, status_of(port, root + path, host)) == (path, 421)
+        finally:
+            serving.terminate()
 
 
 STUDY = studied([cell("single", 1, 32, 8.0), cell("ddp", 2, 32, 10.0, exposed_ms=1.0)])

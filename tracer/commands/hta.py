@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.options import add_output_argument, here, memory, not_negative, positive, run_place, terminal
+from tracer.commands.options import add_output_argument, here, memory, not_negative, positive, run_place, tell, terminal
 from tracer.errors import UsageError
 from tracer.views import csv_text
 
@@ -129,4 +129,4 @@ def _write_timeline(source: Run, path: CriticalPath, options: argparse.Namespace
     origin_ns = next(lane.shift_ns for lane in drawn if lane.rank == path.rank)
     with new_file(options.output, options.force) as file:
         write_trace(file, chain([path_group(path, origin_ns)], groups(drawn, run_report)))
-    print(f"{options.output}: written; open it at https://ui.perfetto.dev", file=sys.stderr)
+    tell(f"{options.output}: written; open it at https://ui.perfetto.dev", sys.stderr)

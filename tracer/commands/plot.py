@@ -15,6 +15,7 @@ from tracer.commands.options import (
     read,
     run_place,
     sweep_folder,
+    tell,
 )
 from tracer.errors import UsageError
 from tracer.views import BANDWIDTH, KINDS, SCALING, size
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     refuse_existing(options.output, options.force)
     drawn = _scaling(options, form) if options.kind == SCALING else _picture(options, form)
     write_bytes(options.output, drawn, options.force)
-    print(f"{options.output}: written ({size(len(drawn))})", file=sys.stderr)
+    tell(f"{options.output}: written ({size(len(drawn))})", sys.stderr)
     return 0
 
 

@@ -33,6 +33,7 @@ from tracer.commands.options import (
     run_place,
     say,
     sweep_folder,
+    tell,
     terminal,
 )
 from tracer.config import CIFAR10_SAMPLES, LONG_BLOCK, STRATEGY_TRAITS, DeviceType, RecordConfig, Setup, Strategy
@@ -260,9 +261,9 @@ def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader
     if as_json:
         return
     if written:
-        print(f"written to {output}: {', '.join(written)}")
+        tell(f"written to {output}: {', '.join(written)}")
     for cell in [cell for cell in scaling.cells if cell.measured][-1:]:
-        print(f"next: tracer report {shlex.quote(str(sweep / cell.name))}")
+        tell(f"next: tracer report {shlex.quote(str(sweep / cell.name))}")
 
 
 def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:

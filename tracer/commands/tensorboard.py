@@ -10,7 +10,7 @@ from pathlib import Path
 
 from analyzers.paths import Place
 from tracer.atomic_files import refuse_existing, write_bytes
-from tracer.commands.options import add_reading_arguments, cell_reader, here, read, run_place
+from tracer.commands.options import add_reading_arguments, cell_reader, here, read, run_place, tell
 from tracer.errors import TracerError, UsageError
 
 # One file a folder; TensorBoard knows it by how it begins.
@@ -44,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
     for name, path in places.items():
         refuse_existing(options.logdir / name / EVENTS, options.force)
         _write(options.logdir / name, _files(options, path), options.force)
-    print(f"written to {options.logdir}: {', '.join(places)}")
-    print(f"next: tensorboard --logdir {shlex.quote(str(options.logdir))}")
+    tell(f"written to {options.logdir}: {', '.join(places)}")
+    tell(f"next: tensorboard --logdir {shlex.quote(str(options.logdir))}")
     return 0
 
 

@@ -30,6 +30,7 @@ from tracer.commands.options import (
     port_number,
     read_drawn,
     read_page,
+    tell,
 )
 from tracer.errors import TracerError, UsageError
 from tracer.serving import (
@@ -188,11 +189,11 @@ def _serve(site: Site, options: argparse.Namespace, url_at: Callable[[str], str]
     with server(site, options.port or PORT, or_next=or_next) as serving:
         number = int(serving.server_address[1])
         with _shown(url_at(f"http://{LOOPBACK}:{number}{site.root}"), number, options):
-            print("serving until Ctrl-C", file=sys.stderr, flush=True)
+            tell("serving until Ctrl-C", sys.stderr)
             try:
                 serving.serve_forever()
             except KeyboardInterrupt:
-                print(file=sys.stderr)
+                tell("", sys.stderr)
     return 0
 
 
@@ -201,9 +202,9 @@ def _shown(url: str, port: int, options: argparse.Namespace) -> Iterator[None]:
     """Print an address, and open it where a browser is at hand, else say how to reach it."""
     with temporary_folder("tracer-") as folder:
         opened = not options.no_open and "SSH_CONNECTION" not in os.environ and webbrowser.open(_door(folder, url))
-        print(url, flush=True)
+        tell(url)
         if not opened:
-            print(f"from another machine, first: ssh -L {port}:{LOOPBACK}:{port} {_this_host()}", file=sys.stderr)
+            tell(f"from another machine, first: ssh -L {port}:{LOOPBACK}:{port} {_this_host()}", sys.stderr)
         yield
 
 

@@ -1,6 +1,7 @@
 """Local servers for pages, Perfetto and TensorBoard: loopback only.
 
-`files` serves a few files, `tensorboard` starts TensorBoard.
+`files` serves a few files, `tensorboard` starts TensorBoard, `tensorboard_process` is what it
+starts.
 
 Decisions: docs/dev/decisions/views.md
 """

@@ -15,16 +15,9 @@ from tracer.own_python import safe_environment
 from tracer.serving.files import LOOPBACK
 
 MISSING = f"TensorBoard is not installed: {install_hint('tensorboard')}"
-# Every user of the machine sees a command's words, and may read what TensorBoard says of itself in /tmp: the path
-# goes by the environment, and the mask keeps that file for its owner.
-_ROOT = "TRACER_TENSORBOARD_ROOT"
-_START = f"""
-import os, sys
-os.umask(0o077)
-sys.argv[1:] += ["--path_prefix", os.environ.pop({_ROOT!r})]
-from tensorboard.main import run_main
-run_main()
-"""
+_PROCESS = "tracer.serving.tensorboard_process"
+# Every user of the machine sees a command's words: the path below which it serves goes by the environment.
+ROOT = "TRACER_TENSORBOARD_ROOT"
 # Its faster reader is a server at another loopback port, which gives the data to any user of the machine.
 _OWN_READER = "--load_fast=false"
 # TensorBoard's own.
@@ -48,7 +41,7 @@ def check_names(logdir: Path) -> None:
 def command(logdir: Path, port: int = TENSORBOARD_PORT) -> list[str]:
     """Build the command that starts TensorBoard over a folder, to be reached from this machine alone."""
     where = ["--logdir", str(logdir), "--host", LOOPBACK, "--port", str(port)]
-    return [sys.executable, "-c", _START, *where, _OWN_READER]
+    return [sys.executable, "-m", _PROCESS, *where, _OWN_READER]
 
 
 def tensorboard_address(root: str, port: int = TENSORBOARD_PORT) -> str:
@@ -63,5 +56,5 @@ def serve_tensorboard(logdir: Path, root: str, port: int = TENSORBOARD_PORT) -> 
     """
     check_tensorboard()
     return subprocess.run(
-        command(logdir, port), env=os.environ | safe_environment() | {_ROOT: root}, check=False
+        command(logdir, port), env=os.environ | safe_environment() | {ROOT: root}, check=False
     ).returncode

@@ -23,6 +23,7 @@ from tracer.commands.options.output import (
     emit,
     read_page,
     refuse_all_existing,
+    tell,
     terminal,
     write_page,
 )

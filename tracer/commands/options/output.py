@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from analyzers.texts import utf8
 from tracer.atomic_files import refuse_existing, write_text
 from tracer.commands.options.run import here, read_drawn
-from tracer.views import size
+from tracer.views import plain, size
 
 if TYPE_CHECKING:
     from analyzers.reporting import Report
@@ -77,4 +77,9 @@ def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[R
 def write_page(path: Path, document: str, force: bool) -> None:
     """Write a page, and say on stderr that it is there."""
     write_text(path, document, force)
-    print(f"{path}: written ({size(len(utf8(document)))}); open it in a browser", file=sys.stderr)
+    tell(f"{path}: written ({size(len(utf8(document)))}); open it in a browser", sys.stderr)
+
+
+def tell(text: str, stream: TextIO | None = None) -> None:
+    """Print lines at once, to stdout or another stream, without characters that would steer a terminal."""
+    print(*map(plain, text.split("\n")), sep="\n", file=stream or sys.stdout, flush=True)
