@@ -16,7 +16,7 @@ import pytest
 from analyzers.collectives.alignment import candidates, common_offset
 from tests.support.effort import effort
 from tests.support.growing import GROWING, Size, phases, write_run
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 # Twice as many, sorted: what comes on top from 2n to 4n, over what came from n to 2n.
 MOST = 2.3
@@ -50,7 +50,7 @@ def efforts(folder: Path, growing: str) -> dict[str, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("growing", thirds(GROWING))
+@pytest.mark.parametrize("growing", quarters(GROWING))
 def test_no_phase_grows_faster_than_n_log_n(growing, tmp_path):
     for name, found in efforts(tmp_path, growing).items():
         first, second = (more - less for less, more in pairwise(found))

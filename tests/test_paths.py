@@ -74,11 +74,13 @@ def bucket(server, monkeypatch):
 RUN = "s3://traces/h200/resnet18-ddp4"
 
 
+@pytest.mark.slow
 def test_memory_reports_what_the_folder_does(memory, capsys):
     memory.put(str(DDP4), "/bucket/resnet18-ddp4", recursive=True)
     assert report(capsys, "memory://bucket/resnet18-ddp4/") == report(capsys, DDP4)
 
 
+@pytest.mark.slow
 def test_s3_reports_what_the_folder_does(bucket, capsys):
     assert report(capsys, RUN, "--workers", "1") == report(capsys, DDP4)
 

@@ -19,7 +19,7 @@ from analyzers.statistics import (
     odd_steps,
 )
 from tests.support import typical_steps
-from tests.support.tiers import cases, thirds
+from tests.support.tiers import cases, quarters
 
 STEPS = st.lists(st.one_of(st.floats(1, 1000), st.integers(1, 4).map(float)), max_size=9)
 
@@ -82,7 +82,7 @@ def test_intervals_by_hand(blocks, interval):
 
 
 # 6 x 8 is what the contract asks for; of fewer blocks that differ their range is what it says: docs/measuring.md.
-@pytest.mark.parametrize(("count", "size"), thirds([(2, 8), (6, 8), (3, 8), (4, 4), (8, 1), (12, 8)]))
+@pytest.mark.parametrize(("count", "size"), quarters([(2, 8), (6, 8), (3, 8), (4, 4), (8, 1), (12, 8)]))
 @pytest.mark.parametrize(("drift", "noise", "slow"), [(0.0, 0.02, 0.0), (0.02, 0.02, 0.05), (0.05, 0.01, 0.05)])
 def test_intervals_hold_the_true_step_as_often_as_blocks_can_tell(count, size, drift, noise, slow):
     """Blocks differ by what the machine does, steps by noise, and a few steps take up to four times as long."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import is_hypothesis_test
 
 from tests.support.samples import OWN, RUNS, each_once
-from tests.support.tiers import ALL, COLLECTED, FIRST, REST, TIERS, is_of, thirds
+from tests.support.tiers import ALL, COLLECTED, FIRST, REST, TIERS, is_of, quarters
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,11 +48,11 @@ def test_every_number_of_random_cases_goes_by_the_tier():
         assert not re.search(r"max_examples=\d", file.read_text()), file
 
 
-def test_a_third_of_some_parameters_is_in_the_first_tier():
+def test_a_quarter_of_some_parameters_is_in_the_first_tier():
     for count in range(1, 8):
-        marked = [bool(getattr(value, "marks", ())) for value in thirds(range(count))]
+        marked = [bool(getattr(value, "marks", ())) for value in quarters(range(count))]
         assert marked == sorted(marked)
-        assert marked.count(False) == -(-count // 3)
+        assert marked.count(False) == -(-count // 4)
 
 
 def test_a_run_that_is_there_twice_is_read_once(tmp_path):

@@ -15,7 +15,7 @@ from analyzers.reporting.document import Report
 from analyzers.trace import Call, Collective, Group
 from tests.support.drawing import meet
 from tests.support.samples import REPORTED, reported
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 ROW = {rank: Group(f"r{rank // 2}", 2, (rank // 2 * 2, rank // 2 * 2 + 1), "mesh_row") for rank in range(4)}
 COLUMN = {rank: Group(f"c{rank % 2}", 2, (rank % 2, rank % 2 + 2), "mesh_tp") for rank in range(4)}
@@ -76,7 +76,7 @@ def test_a_step_without_a_line_counts_as_none():
     assert [(one.group, one.ranks, one.exposed_ns) for one in lines["mesh_tp"].groups] == [("1", [0, 1], 2.0)]
 
 
-@pytest.mark.parametrize("path", thirds(REPORTED))
+@pytest.mark.parametrize("path", quarters(REPORTED))
 def test_summaries_are_medians_of_the_rows(path):
     document = reported(path)
     names = line_names(row.line for row in document.groups)

@@ -14,7 +14,7 @@ from tests.support import damage
 from tests.support.pairs import judge, left
 from tests.support.physics import SYNCHRONIZING, Collective, Compute
 from tests.support.synthetic_runs import Made, World, build
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNS = ("skew-nvlink", "skew-memory")
@@ -63,7 +63,7 @@ def many_alike(late_us: int, elements: int, noise_us: float, **settings: object)
 
 @pytest.mark.parametrize("manifest", [None, RECORDED], ids=["traces alone", "run.json"])
 @pytest.mark.parametrize("late_us", [0, 50, 250, 1000])
-@pytest.mark.parametrize(("elements", "noise_us"), thirds([(1, 90), (1 << 20, 90), (1, 5), (1 << 14, 30)]))
+@pytest.mark.parametrize(("elements", "noise_us"), quarters([(1, 90), (1 << 20, 90), (1, 5), (1 << 14, 30)]))
 def test_equal_collectives_between_two_gates_are_found_with_their_waiting(
     tmp_path, elements, noise_us, late_us, manifest
 ):

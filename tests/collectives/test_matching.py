@@ -33,7 +33,7 @@ from tests.support.drawing import called, meet
 from tests.support.pairs import Short, best_alignments, disputed, judge, left, oracle
 from tests.support.samples import RUNS, SAMPLES
 from tests.support.synthetic_runs import Made, World, any_world, build
-from tests.support.tiers import cases, thirds
+from tests.support.tiers import cases, quarters
 from tests.support.wide import DTYPES, KINDS, Wide, wide
 
 EXAMPLES = cases(int(os.environ.get("FUZZ_EXAMPLES", "12")))
@@ -82,7 +82,7 @@ def test_kernels_from_before_the_profiler_opened_find_their_group_among_several(
     assert len(set(matching.instances.group[heads].tolist())) > 1
 
 
-@pytest.mark.parametrize("path", thirds(samples.params(COMMUNICATING)))
+@pytest.mark.parametrize("path", quarters(samples.params(COMMUNICATING)))
 def test_real_runs_have_the_instances_that_brute_force_finds(path):
     documents, found = whole_run(path)
     whole = oracle(documents)

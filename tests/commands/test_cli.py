@@ -17,7 +17,7 @@ from analyzers.reporting.document import from_json
 from tests.support.commands import fails
 from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, commands, help_of, parsers
 from tests.support.kineto_files import write_run
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.atomic_files import hidden_folder, put_in_place
 from tracer.cli import COMMANDS, build_parser, main
 from tracer.commands.options.workload import configuration, setup_of
@@ -417,7 +417,7 @@ STEERING = "a\x1b[31m\x9b2J\u202e.run"
 
 @pytest.mark.parametrize(
     "words",
-    thirds(
+    quarters(
         [
             ["report", "RUN", "--html", "OUT.html"],
             ["plot", "RUN", "--kind", "breakdown", "-o", "OUT.png"],

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.support.docs import ROOT
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.cli import TRAINS
 from tracer.commands import COMMANDS
 from tracer.views import ASCII, PARTS, SPLIT_PARTS
@@ -100,7 +100,7 @@ def test_a_report_loads_what_it_shows_alone():
     assert loaded("report", "traces/resnet18-ddp4", "--workers", "1") & ALWAYS_LATE == set()
 
 
-@pytest.mark.parametrize("encoding", thirds(["latin-1", "ascii"]))
+@pytest.mark.parametrize("encoding", quarters(["latin-1", "ascii"]))
 def test_bars_have_letters_where_the_encoding_lacks_their_blocks(encoding):
     run, page = ROOT / "traces" / "resnet18-ddp2", {}
     for name in ("utf-8", encoding):

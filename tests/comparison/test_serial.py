@@ -11,7 +11,7 @@ from analyzers.comparison.runs import compare
 from analyzers.comparison.serial import OF_BLOCKS, OF_STEPS, correlation, freed
 from analyzers.notices import Code
 from tests.support.comparing import controlled, stepping
-from tests.support.tiers import cases, thirds
+from tests.support.tiers import cases, quarters
 
 # Of so many pairs; a share may exceed the level by three standard deviations of it.
 CASES = 150
@@ -34,7 +34,7 @@ def share_marked(a: np.ndarray, b: np.ndarray, assumed: float = OF_STEPS) -> flo
 
 
 @pytest.mark.parametrize("r", [0.0, 0.5, 0.8])
-@pytest.mark.parametrize("steps", thirds([3, 5, 8, 4, 6, 12, 100]))
+@pytest.mark.parametrize("steps", quarters([3, 5, 8, 4, 6, 12, 100]))
 def test_unchanged_pairs_are_marked_as_seldom_as_is_said(steps, r):
     rng = np.random.default_rng(steps)
     assert share_marked(correlated(rng, steps, r, CASES), correlated(rng, steps, r, CASES)) <= MOST
@@ -46,7 +46,7 @@ def test_as_they_are_half_of_the_pairs_come_apart():
     assert np.mean(p <= LEVEL) > 0.4
 
 
-@pytest.mark.parametrize(("steps", "figures"), thirds([(8, 5), (12, 20)]))
+@pytest.mark.parametrize(("steps", "figures"), quarters([(8, 5), (12, 20)]))
 def test_tables_of_correlated_steps_are_marked_as_seldom(steps, figures):
     rng, cases, found = np.random.default_rng(figures), 40, 0
     for _ in range(cases):
@@ -60,7 +60,7 @@ def table(a: np.ndarray, b: np.ndarray):
 
 
 @pytest.mark.parametrize(
-    ("steps", "deviations", "least"), thirds([(6, 10, 0.4), (8, 5, 0.7), (8, 10, 0.97), (12, 5, 0.9), (20, 2.5, 0.9)])
+    ("steps", "deviations", "least"), quarters([(6, 10, 0.4), (8, 5, 0.7), (8, 10, 0.97), (12, 5, 0.9), (20, 2.5, 0.9)])
 )
 def test_a_change_of_steps_that_know_nothing_of_one_another_is_found(steps, deviations, least):
     """10 % are 5 deviations of steps that scatter by 2 %."""

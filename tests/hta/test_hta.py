@@ -30,7 +30,7 @@ from tests.support.brute_force import OLD_CATEGORIES
 from tests.support.drawing import draw
 from tests.support.samples import RUNS, SAMPLES, params
 from tests.support.stack_samples import copied_with_samples
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.cli import main
 
 INSTALLED = importlib.util.find_spec("hta") is not None
@@ -95,7 +95,7 @@ def knows_all_communication(rank: RankTrace) -> bool:
 
 
 @needs_hta
-@pytest.mark.parametrize("path", thirds(READ_BY_HTA))
+@pytest.mark.parametrize("path", quarters(READ_BY_HTA))
 def test_its_overlap_and_its_times_over_whole_traces_are_ours_to_the_nanosecond(path):
     run = load(path)
     analysis = to_hta(run)
@@ -120,7 +120,7 @@ def test_its_overlap_and_its_times_over_whole_traces_are_ours_to_the_nanosecond(
 
 
 @needs_hta
-@pytest.mark.parametrize("path", thirds(WALKED_BY_HTA))
+@pytest.mark.parametrize("path", quarters(WALKED_BY_HTA))
 def test_the_critical_path_runs_on_every_trace_or_says_why_not(path):
     if not calls_of_device(load(path).ranks[0]):
         with pytest.raises(NotAnalyzable, match=r"CPU run|launch"):
@@ -139,7 +139,7 @@ def test_the_critical_path_runs_on_every_trace_or_says_why_not(path):
 
 
 @needs_hta
-@pytest.mark.parametrize("path", thirds(READ_BY_HTA))
+@pytest.mark.parametrize("path", quarters(READ_BY_HTA))
 @pytest.mark.parametrize("analyze", [idle, queue, launches, kernels])
 def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
     run = load(path)
@@ -158,7 +158,7 @@ def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
 
 
 @needs_hta
-@pytest.mark.parametrize("path", thirds(WALKED_BY_HTA))
+@pytest.mark.parametrize("path", quarters(WALKED_BY_HTA))
 def test_the_frame_is_what_its_own_parser_makes_of_the_file(path):
     from hta.common.trace import parse_trace_file
 
@@ -204,7 +204,7 @@ def test_samples_of_pythons_stack_are_no_rows_of_its_frame_nor_of_ours(tmp_path)
 
 
 @needs_hta
-@pytest.mark.parametrize("name", thirds(["resnet18-ddp2", "every-collective4", "resnet18-dp4"]))
+@pytest.mark.parametrize("name", quarters(["resnet18-ddp2", "every-collective4", "resnet18-dp4"]))
 def test_the_critical_path_is_that_of_its_own_parser_when_that_does_not_round(name):
     from hta.configs.env_options import HTAEnvOptions
     from hta.trace_analysis import TraceAnalysis
@@ -297,7 +297,7 @@ def test_its_noise_is_not_heard(capfd):
 
 
 @needs_hta
-@pytest.mark.parametrize("analysis", thirds(["critical-path", "idle", "queue", "launches", "kernels"]))
+@pytest.mark.parametrize("analysis", quarters(["critical-path", "idle", "queue", "launches", "kernels"]))
 def test_the_command_prints_tables_json_and_csv(analysis, capsys, tmp_path):
     assert main(["hta", str(TWO_RANKS), analysis, "--rank", "1", "--top", "2", "--csv", str(tmp_path)]) == 0
     text = capsys.readouterr().out

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import killing
 from tests.support.launching import environment_of_training
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.config import Hook, Plan
 from tracer.launching import guard_process
 from tracer.launching.elastic import GUARD, guarded, launch_command
@@ -50,7 +51,7 @@ def test_all_that_was_started_is_found_and_ended_the_rest_is_left_alone(start):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stopped", thirds([False, True]))
+@pytest.mark.parametrize("stopped", quarters([False, True]))
 def test_what_does_not_listen_is_killed(start, stopped):
     deaf = start(sys.executable, "-S", "-c", DEAF, **{GUARD: "one"})
     deaf.stdout.readline()
@@ -101,10 +102,56 @@ def test_a_command_hears_what_a_scheduler_sends_and_nothing_under_nohup(tmp_path
     sender.start()
     try:
         hook = Hook(str(tmp_path), "", 0, [], Plan())
-        assert launch_command([sys.executable, "-S", "-c", words], hook) == code
+        assert launch_command([sys.executable, "-S", "-c", words], hook, print) == code
     finally:
         sender.join()
         signal.signal(signal.SIGHUP, before)
+
+
+DEAF_SCRIPT = """
+import pathlib, signal, sys, time
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+pathlib.Path(sys.argv[1]).touch()
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("started_by_it", [True, False], ids=["its ranks", "a command's"])
+def test_a_second_interrupt_ends_at_once_what_hears_none(tmp_path, started_by_it):
+    script, begun = tmp_path / "script.py", tmp_path / "begun"
+    script.write_text(DEAF_SCRIPT)
+    words = ["--ranks", "2", str(script)] if started_by_it else [sys.executable, str(script)]
+    command = [sys.executable, "-m", "tracer", "record", "-o", str(tmp_path / "out"), *words, str(begun)]
+    launcher = subprocess.Popen(command, env=environment_of_training(), stderr=subprocess.PIPE, text=True)
+    while not begun.exists():
+        assert launcher.poll() is None
+        time.sleep(0.02)
+    time.sleep(0.5)  # the other rank's
+    launcher.send_signal(signal.SIGINT)
+    assert "Ctrl-C again ends all at once" in next(line for line in launcher.stderr if "waiting" in line)
+    asked = time.monotonic()
+    launcher.send_signal(signal.SIGINT)
+    launcher.communicate()
+    assert time.monotonic() - asked < 15
+    assert launcher.returncode == 128 + (signal.SIGINT if started_by_it else signal.SIGKILL)
+    assert not any(runs(int(entry.name), str(script)) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+
+
+@pytest.mark.slow
+def test_our_own_ranks_that_do_not_end_are_killed_before_torchrun_would(tmp_path):
+    process, mark = killing.start("workload", tmp_path / "out")
+    while len(ranks := {pid for pid in marked(mark) if runs(pid, "tracer.workload")}) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    for pid in ranks:
+        os.kill(pid, signal.SIGSTOP)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 128 + signal.SIGINT
+    assert time.monotonic() - asked < 20
+    assert not marked(mark)
 
 
 def send_when_there(file: Path, number: int) -> None:

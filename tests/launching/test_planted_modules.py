@@ -72,12 +72,13 @@ def test_viewing_runs_none(planted, viewer):
         assert (ended, viewing.communicate()[1].count(b"Traceback")) == (None, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
         ["calibrate", *QUICK, "--min", "1K", "--max", "1K", "-o", "measured.json"],
-        pytest.param(["record", *QUICK, *TRAINING, "-o", "recorded"], marks=pytest.mark.slow),
-        pytest.param(["sweep", *QUICK[:2], "--ranks", "1", *TRAINING, "-o", "swept"], marks=pytest.mark.slow),
+        ["record", *QUICK, *TRAINING, "-o", "recorded"],
+        ["sweep", *QUICK[:2], "--ranks", "1", *TRAINING, "-o", "swept"],
     ],
     ids=lambda words: words[0],
 )

@@ -13,7 +13,7 @@ from analyzers.rank.columns.activity import CPU_DEVICE
 from analyzers.rank.columns.attribution import NO_LAYERS, is_layer, layer_name
 from analyzers.trace.range_names import ROOT
 from tests.support.samples import SAMPLES, reported
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 RESNET50 = SAMPLES / "resnet50-ddp4-bf16"
 
@@ -37,7 +37,7 @@ def without_modules(rank):
     return replace(rank, events=rank.events.take(~ours), timed=rank.timed.take(~ours))
 
 
-@pytest.mark.parametrize("name", thirds(["(x)", "(packing)", "(optimizer)", "(gradients)"]))
+@pytest.mark.parametrize("name", quarters(["(x)", "(packing)", "(optimizer)", "(gradients)"]))
 def test_a_module_in_brackets_is_a_layer(name):
     run = changed(analyzers.load(RESNET50), (0, 1, 2, 3), renamed("layer1.0.conv1", name))
     found, before = analyzers.report(run), reported(RESNET50)
@@ -59,7 +59,7 @@ def test_the_model_itself_is_a_layer_and_no_line_is():
     assert not any(map(is_layer, NO_LAYERS))
 
 
-@pytest.mark.parametrize("lacking", thirds([0, 1]))
+@pytest.mark.parametrize("lacking", quarters([0, 1]))
 def test_two_sources_of_layers_are_said_and_no_rank_speaks_for_all(lacking):
     run = changed(analyzers.load(RESNET50), (lacking,), without_modules)
     found = analyzers.report(run)

@@ -15,7 +15,7 @@ from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
 from tests.support.pipelines import OF_INPUT, RANGES, SEND_RECV, B, F, W, any_order, idle_between, run_of, simulated
 from tests.support.samples import RUNS, reported, summarized
-from tests.support.tiers import cases, thirds
+from tests.support.tiers import cases, quarters
 from tracer.views.html import report_html
 from tracer.views.sections import report_text
 
@@ -54,7 +54,7 @@ def told(row):
 
 @pytest.mark.parametrize("ranges", RANGES)
 @pytest.mark.parametrize("make", [one_f_one_b, gpipe], ids=["1F1B", "GPipe"])
-@pytest.mark.parametrize(("stages", "microbatches"), thirds([(3, 3), (2, 4), (4, 5)]))
+@pytest.mark.parametrize(("stages", "microbatches"), quarters([(3, 3), (2, 4), (4, 5)]))
 def test_every_action_is_found_whatever_tells_it(tmp_path, ranges, make, stages, microbatches):
     orders = make(stages, microbatches)
     drawn = run_of(tmp_path, orders, even, ranges=ranges)

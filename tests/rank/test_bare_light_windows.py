@@ -18,7 +18,7 @@ from analyzers.reporting.build import report
 from tests.support import laws
 from tests.support.light_windows import as_recorded_bare, differing, rerecorded
 from tests.support.samples import SAMPLES, reported, summarized
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 SAMPLE = SAMPLES / "resnet18-ddp2"
 # How a light window differs from the full one, and the samples that show it.
@@ -57,7 +57,7 @@ def rows(path: Path, name: str, *left_out: str) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in left_out} for row in listed]
 
 
-@pytest.mark.parametrize("run", thirds(["resnet18-ddp2", "resnet18-dp4", "resnet50-ddp4-bf16", "resnet18-ddp1"]))
+@pytest.mark.parametrize("run", quarters(["resnet18-ddp2", "resnet18-dp4", "resnet50-ddp4-bf16", "resnet18-ddp1"]))
 def test_without_launches_a_light_window_says_the_same_to_the_nanosecond(changed, run):
     path = changed("bare", run)
     assert codes(path) - codes(SAMPLES / run) == {Code.LAUNCHES_ARE_ESTIMATED}

@@ -18,7 +18,7 @@ from analyzers.trace.collective_calls import Collective
 from tests.support.drawing import draw
 from tests.support.kineto_files import Event, write
 from tests.support.samples import SAMPLES, reported
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 KERNEL = "ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)"
 WORLD = {"Group size": 2, "dtype": "Float", "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
@@ -261,7 +261,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", thirds([*BROKEN.values()]), ids=BROKEN)
+@pytest.mark.parametrize("broken", quarters([*BROKEN.values()]), ids=BROKEN)
 def test_metadata_of_any_form_loses_no_kernel(told, broken):
     events = [*kernel(10, 5, 1, 8, **said("allreduce", 500) | broken), *kernel(20, 5, 2, 18, **said("allreduce", 9))]
     of = told(events, events)

@@ -11,7 +11,7 @@ from tests.support.drawn_steps import ddp_step, fsdp_step, names_of, shifted
 from tests.support.kineto_files import Event
 from tests.support.samples import reported
 from tests.support.saved import saved
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tests.support.training import ENGINE, MAIN, step, told
 
 NONSENSE: dict[str, list[Any]] = {
@@ -71,7 +71,7 @@ def steps(random: Random) -> list[Event]:
     return rows
 
 
-@pytest.mark.parametrize("seed", thirds(range(60)))
+@pytest.mark.parametrize("seed", quarters(range(60)))
 def test_the_laws_hold_in_damaged_steps(seed, tmp_path):
     random = Random(seed)
     rows = steps(random)

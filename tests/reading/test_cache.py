@@ -22,7 +22,7 @@ from tests.support.fuzzing_cache import fuzz_cache
 from tests.support.generator import write_run
 from tests.support.mutators import MUTATORS
 from tests.support.samples import SAMPLES
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.atomic_files import write_text
 from tracer.cli import main
 from tracer.errors import TracerError
@@ -56,7 +56,7 @@ def test_the_second_command_reads_no_trace(cache, run, reads, capsys):
     assert cache.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("name", thirds(["skew-nvlink", "resnet18-ddp4"]))
+@pytest.mark.parametrize("name", quarters(["skew-nvlink", "resnet18-ddp4"]))
 def test_samples_say_the_same_with_and_without(cache, capsys, tmp_path, name):
     pages = []
     for number, more in enumerate([["--no-cache"], ["--workers", "2"], [], ["--workers", "1"]]):
@@ -128,7 +128,9 @@ def touched(file):
     os.utime(file)
 
 
-@pytest.mark.parametrize("change", thirds([in_the_middle, touched, behind_the_blocks, another_in_its_place, cut_short]))
+@pytest.mark.parametrize(
+    "change", quarters([in_the_middle, touched, behind_the_blocks, another_in_its_place, cut_short])
+)
 def test_a_file_that_changed_is_read_anew(cache, tmp_path, reads, capsys, change):
     run = write_run(tmp_path / "run", replace(RUN, steps=40))
     told(capsys, run)

@@ -11,7 +11,7 @@ from analyzers.rank.summary import summarize
 from tests.support.exactly import differences
 from tests.support.generator import Run, write_run
 from tests.support.samples import REPORTED, summarized
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.reading.cache import packing
 from tracer.reading.cache.packing import BASE, CAUSES, LANES, PARTS, NotPacked, pack, unpack
 
@@ -28,7 +28,7 @@ def test_a_summary_comes_back_exactly(path):
         assert not list(differences((rank,), unpack(joined(pack((rank,), PARTS)), rank.path)))
 
 
-@pytest.mark.parametrize("name", thirds(["resnet18-ddp2", "resnet18-fsdp4"]))
+@pytest.mark.parametrize("name", quarters(["resnet18-ddp2", "resnet18-fsdp4"]))
 def test_parts_that_are_not_asked_for_are_none(name):
     (rank, *_) = summarize(SAMPLES / name, lanes=True, causes=True).ranks
     sections = joined(pack((rank,), PARTS))

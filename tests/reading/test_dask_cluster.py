@@ -77,6 +77,7 @@ def dies_always(file, **wanted):
     return summarize_file(file, **wanted)
 
 
+@pytest.mark.slow
 def test_a_cluster_reports_what_this_machine_does(address, capsys):
     assert report(capsys, DDP4, "--scheduler", address) == report(capsys, DDP4)
 

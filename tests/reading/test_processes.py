@@ -28,7 +28,7 @@ from analyzers.trace.kernel_names import Category
 from analyzers.trace.reader import ANALYZED, read_trace
 from tests.support.drawing import draw
 from tests.support.generator import LAYOUTS, Run, document, kineto, write_run
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.reading import processes as workers
 from tracer.reading.processes import start_method
 
@@ -300,7 +300,7 @@ def large_file(tmp_path_factory):
     return path.read_bytes(), len(read_trace(path).events)
 
 
-@pytest.mark.parametrize("seed", thirds(range(40)))
+@pytest.mark.parametrize("seed", quarters(range(40)))
 def test_damage_in_a_large_file_costs_only_what_it_touches(tmp_path, large_file, seed):
     chance = random.Random(seed)
     data, whole = large_file
@@ -358,7 +358,7 @@ def test_a_million_names_and_a_deep_nest(tmp_path):
     assert len(read_trace(path).events) <= 1
 
 
-@pytest.mark.parametrize("filling", thirds([b" ", b'{"traceEvents": ["', b"{", b"[" + b" ", b'[{"a": "']))
+@pytest.mark.parametrize("filling", quarters([b" ", b'{"traceEvents": ["', b"{", b"[" + b" ", b'[{"a": "']))
 def test_a_small_gzip_that_inflates_to_much_takes_little_memory(tmp_path, filling):
     path = tmp_path / "rank0.json.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:

@@ -116,7 +116,8 @@ def test_predictions_and_comparisons_do_without_rank_0(left, summary_left, repor
     assert compare(report_left(DDP, left), reported(DDP))
 
 
-@pytest.mark.parametrize("left", [LEFT[0], *(pytest.param(left, marks=pytest.mark.slow) for left in LEFT[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("left", LEFT)
 def test_every_command_does_without_rank_0(left, left_of, tmp_path, capsys):
     run, page, document = str(left_of(DDP, left)), tmp_path / "page.html", tmp_path / "report.json"
     assert main(["report", run, "--html", str(page), "--workers", "1"]) == 0

@@ -27,7 +27,7 @@ from analyzers.trace.kernel_names import Category, Kind
 from tests.support.drawing import called, draw, events_of, meet, row
 from tests.support.samples import SAMPLES, reported
 from tests.support.saved import saved
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tests.support.typical_steps import typical_windows
 from tracer.views.html.report_top import top
 from tracer.views.sections.overview import report_text
@@ -430,7 +430,7 @@ def test_text_says_when_nothing_communicates():
     assert "Communication:" not in report_text(report(alone))
 
 
-@pytest.mark.parametrize("width", thirds([80, 105, 30, 104, 200, None]))
+@pytest.mark.parametrize("width", quarters([80, 105, 30, 104, 200, None]))
 @pytest.mark.parametrize("by", ["rank", "collective"])
 def test_no_number_of_communication_is_cut(width, by):
     calls = {"a": called(Collective.REDUCE_SCATTER, 10**14, tuple(range(0, 20, 2)))}

@@ -23,7 +23,7 @@ from tests.support.instances import Clock, collectives
 from tests.support.samples import OWN, REPORTED, RUNS, params, reported, summarized
 from tests.support.saved import saved
 from tests.support.synthetic_runs import World, any_world, build
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 LARGE = 2_000_000  # bytes
 WITHOUT_LIGHT = params(run for run in RUNS if not (run / "light").is_dir())
@@ -42,7 +42,7 @@ def test_time_is_conserved_in_every_window(path):
         )
 
 
-@pytest.mark.parametrize("path", thirds(REPORTED))
+@pytest.mark.parametrize("path", quarters(REPORTED))
 def test_windows_equal_the_brute_force(path):
     """On the first and the last rank; on the first also where the light window's times lie on the full one's steps.
 
@@ -197,7 +197,7 @@ def test_collectives_of_worlds_equal_the_brute_force(world, tmp_path):
     assert compared(documents, report(summarize(perturb.write_run(tmp_path / "run", documents)))) > 10
 
 
-@pytest.mark.parametrize("seed", thirds(range(12)))
+@pytest.mark.parametrize("seed", quarters(range(12)))
 def test_the_laws_of_waiting_hold_in_damaged_worlds(seed, tmp_path):
     made = build(replace(any_world(Random(seed)), missing=0.1))
     found = report(summarize(perturb.write_run(tmp_path / "run", made.documents)))

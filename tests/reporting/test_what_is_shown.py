@@ -96,6 +96,7 @@ def calls_of(ranks: int, *, causes: bool = True) -> int:
     return counted
 
 
+@pytest.mark.slow
 def test_twice_as_many_ranks_take_at_most_twice_as_many_calls():
     calls_of(2)  # what is imported when it is first needed
     few, more, many = (calls_of(ranks) for ranks in (16, 32, 64))

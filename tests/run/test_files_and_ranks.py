@@ -23,7 +23,7 @@ from tests.support.exactly import differences
 from tests.support.kineto_files import write
 from tests.support.many_processes import document, rows, written
 from tests.support.samples import ROOT
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.cli import main
 from tracer.reading import Readers, read_lanes, read_run
 from tracer.reading.cache import identity
@@ -213,7 +213,7 @@ MERGED = {
 
 
 @pytest.mark.parametrize("devices", [(0, 1), (0, 0)])
-@pytest.mark.parametrize("case", thirds([*MERGED]))
+@pytest.mark.parametrize("case", quarters([*MERGED]))
 def test_processes_in_one_file_are_ranks_as_in_files_of_their_own(tmp_path, case, devices):
     """K4: correlations are the same in both, and so may devices be, as each process sees its own as 0."""
     parts = [

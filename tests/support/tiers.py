@@ -1,7 +1,7 @@
 """The two tiers of tests: what every change pays, and what else is run before it is done.
 
 The first leaves out what is slow: what is marked so by hand, or by `samples` where a parameter is a run that lies
-beside the checkout, or uses a fixture that asks for `second_tier`. Random tests draw a third of their cases in it. The
+beside the checkout, or uses a fixture that asks for `second_tier`. Random tests draw a quarter of their cases in it. The
 rest is what it leaves out, and the random tests again, with all of their cases.
 """
 
@@ -16,7 +16,7 @@ from hypothesis import is_hypothesis_test
 FIRST, REST, ALL = TIERS = ("first", "rest", "all")
 SLOW_FIXTURE = "second_tier"
 # The first tier draws one of so many cases.
-ONE_IN = 3
+ONE_IN = 4
 # All that was collected, of whatever tier.
 COLLECTED = pytest.StashKey[list[pytest.Item]]()
 _entered = FIRST
@@ -34,12 +34,12 @@ def is_first() -> bool:
 
 
 def cases(count: int) -> int:
-    """How many of so many random cases a test draws: a third in the first tier."""
+    """How many of so many random cases a test draws: a quarter in the first tier."""
     return -(-count // ONE_IN) if is_first() else count
 
 
-def thirds(values: Sequence[object]) -> list[ParameterSet]:
-    """Parameters, tuples where a test has several, of which the first tier takes the first third of those it would."""
+def quarters(values: Sequence[object]) -> list[ParameterSet]:
+    """Parameters, tuples where a test has several, of which the first tier takes the first quarter of those it would."""
     sets = [
         value if isinstance(value, ParameterSet) else pytest.param(*(value if isinstance(value, tuple) else (value,)))
         for value in values

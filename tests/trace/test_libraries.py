@@ -188,6 +188,7 @@ def reported(package: Path, run: Path) -> object:
     return json.loads(made.stdout)
 
 
+@pytest.mark.slow
 def test_another_library_is_one_file_and_its_place_in_the_list(tmp_path):
     run = tmp_path / "run"
     run.mkdir()

@@ -15,7 +15,7 @@ from analyzers.trace.decoding import decompress
 from tests.support.generator import LAYOUTS, Run, document
 from tests.support.samples import REPORTED
 from tests.support.splitting import assert_alike, reads_alike
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 
 LARGE = Run(steps=300, compute="aabb..c.", comm=".xx.yy..")
 
@@ -27,16 +27,16 @@ def large(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("run", thirds(REPORTED))
-@pytest.mark.parametrize("parts", thirds([3, 2, 7]))
+@pytest.mark.parametrize("run", quarters(REPORTED))
+@pytest.mark.parametrize("parts", quarters([3, 2, 7]))
 def test_samples_are_read_alike(run, parts):
     for file in sorted(run.glob("rank*.json.gz"))[:2]:
         data = gzip.decompress(file.read_bytes())
         reads_alike(file, len(data) // (2 * parts + 1) + 1, 2, seed=parts)
 
 
-@pytest.mark.parametrize("layout", thirds([*LAYOUTS]))
-@pytest.mark.parametrize("block", thirds([1500, 300, 40_000]))
+@pytest.mark.parametrize("layout", quarters([*LAYOUTS]))
+@pytest.mark.parametrize("block", quarters([1500, 300, 40_000]))
 def test_every_layout_is_read_alike(tmp_path, layout, block):
     path = tmp_path / "rank0.json"
     path.write_text(LAYOUTS[layout](document(LARGE, 0)))
@@ -73,8 +73,8 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("late", thirds([*LATE]))
-@pytest.mark.parametrize("blocks", thirds([2, 3]))
+@pytest.mark.parametrize("late", quarters([*LATE]))
+@pytest.mark.parametrize("blocks", quarters([2, 3]))
 def test_what_comes_late_decides_as_in_one_process(tmp_path, late, blocks):
     """From there on shapes are kept that are not kept before, and a process that begins behind it does not see why."""
     path = tmp_path / "rank0.json"
@@ -97,8 +97,8 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("damage", thirds(DAMAGED))
-@pytest.mark.parametrize("where", thirds([0.3, 0.999, 0.01, 0.6]))
+@pytest.mark.parametrize("damage", quarters(DAMAGED))
+@pytest.mark.parametrize("where", quarters([0.3, 0.999, 0.01, 0.6]))
 def test_damage_is_met_as_in_one_process(tmp_path, damage, where):
     data = json.dumps(many(1500)).encode()
     old, new = DAMAGED[damage]
@@ -110,7 +110,7 @@ def test_damage_is_met_as_in_one_process(tmp_path, damage, where):
 
 
 @pytest.mark.parametrize("tail", [0, 1000, 90_000])
-@pytest.mark.parametrize("cut", thirds([0, 1, 50, 3000]))
+@pytest.mark.parametrize("cut", quarters([0, 1, 50, 3000]))
 def test_what_follows_the_events_is_met_as_in_one_process(tmp_path, tail, cut):
     text = json.dumps({"traceEvents": many(900), "after": [{"x": 1}] * (tail // 10)})
     path = tmp_path / "rank0.json.gz"
@@ -119,7 +119,7 @@ def test_what_follows_the_events_is_met_as_in_one_process(tmp_path, tail, cut):
 
 
 @pytest.mark.parametrize("behind", [b"x", b'"', json.dumps({"traceEvents": many(900)}).encode()])
-@pytest.mark.parametrize("count", thirds([1500, 3500, 5500]))
+@pytest.mark.parametrize("count", quarters([1500, 3500, 5500]))
 def test_text_behind_the_document_is_counted_as_in_one_process(tmp_path, behind, count):
     """It begins amidst the blocks that are too few for a piece."""
     path = tmp_path / "rank0.json"

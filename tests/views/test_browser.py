@@ -20,7 +20,7 @@ from analyzers.reporting.document import from_json
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.views.html.report_page import report_html
 
 sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")
@@ -284,7 +284,7 @@ def test_search_counts_and_goes_through_matches(opened):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("span_ns", "unit"), thirds([(9e9, "s"), (9e6, "ms"), (9e3, "us"), (90, "ns")]))
+@pytest.mark.parametrize(("span_ns", "unit"), quarters([(9e9, "s"), (9e6, "ms"), (9e3, "us"), (90, "ns")]))
 def test_an_axis_has_one_unit_by_its_extent(opened, span_ns, unit):
     tab = opened(document())
     assert tab.evaluate(f"unitFor({span_ns})[0]") == unit

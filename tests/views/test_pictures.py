@@ -19,7 +19,7 @@ from tests.support.drawing import meet
 from tests.support.pictures import HEADS, assert_readable, drawn_words
 from tests.support.samples import RUNS, params, reported, summarized
 from tests.support.sweeping import cell, studied, write_cell, write_sweep
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tests.support.typical_steps import control_ns, typical_of_sample
 from tracer.cli import main
 from tracer.errors import TracerError
@@ -48,7 +48,7 @@ def calibration(path: Path):
 SMALLER = params(run for run in RUNS if sum(file.stat().st_size for file in run.glob("*.json*")) < 4e6)
 
 
-@pytest.mark.parametrize("path", thirds(SMALLER))
+@pytest.mark.parametrize("path", quarters(SMALLER))
 def test_every_sample_has_a_picture_or_one_clear_line_of_each_kind(path):
     for kind in OF_RUN:
         try:
@@ -84,7 +84,7 @@ def renamed(found: Report) -> Report:
     )
 
 
-@pytest.mark.parametrize("kind", thirds([*OF_RUN]))
+@pytest.mark.parametrize("kind", quarters([*OF_RUN]))
 def test_names_cannot_break_a_picture(kind):
     with style(DARK, TEXT_PT):
         made = figure(renamed(reported(DDP4)), kind, calibration(DDP4), DARK)

@@ -18,7 +18,7 @@ from analyzers.run.manifest import Dataset, Epoch, Memory
 from analyzers.statistics import Spread
 from tests.support.drawing import meet
 from tests.support.samples import OWN, SAMPLES, reported
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.views.choices import By
 from tracer.views.sections.communication import _twins
 from tracer.views.sections.overview import report_text
@@ -40,7 +40,7 @@ def with_summary(found: Report, **parts: Any) -> Report:
     return replace(found, summary=replace(found.summary, **parts))
 
 
-@pytest.mark.parametrize("name", thirds(NAMES))
+@pytest.mark.parametrize("name", quarters(NAMES))
 @pytest.mark.parametrize("by", ["bucket", "layer"])
 def test_every_view_of_every_sample_fits(name: str, by: By):
     for width in (80, 110, 160):

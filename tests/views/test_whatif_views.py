@@ -23,7 +23,7 @@ from tests.support.pages import Page
 from tests.support.pictures import HEADS, assert_readable
 from tests.support.samples import SAMPLES, reported, summary_of, without_causes
 from tests.support.saved import saved
-from tests.support.tiers import thirds
+from tests.support.tiers import quarters
 from tracer.views.html.chart import FRAME
 from tracer.views.html.charts import by_gpus, cap_places, caps_chart, rows_chart
 from tracer.views.html.report_page import report_html
@@ -182,7 +182,7 @@ def test_the_picture_can_be_read(made, theme):
     assert len(drawn.axes) == (1 if made.scale_out is None else 2)
 
 
-@pytest.mark.parametrize(("made", "caps"), thirds([(changed, 1), (sharded, 0)]))
+@pytest.mark.parametrize(("made", "caps"), quarters([(changed, 1), (sharded, 0)]))
 def test_what_has_no_place_over_caps_is_a_row_of_its_own(made, caps):
     prediction = made()
     scenarios = rows_besides_caps(prediction)

@@ -13,13 +13,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_hex
 from types import FrameType
 from typing import IO, Literal
+from unittest.mock import patch
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed.elastic.multiprocessing import api as torch_launcher
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.distributed.run import config_from_args, get_args_parser
@@ -27,7 +29,7 @@ from torch.distributed.run import config_from_args, get_args_parser
 from analyzers.paths import open_file
 from tracer.config import HOOK, DeviceType, Hook, sent
 from tracer.errors import RankFailed, Stopped, TracerError, UsageError
-from tracer.launching.guard_process import RELEASED, started_by
+from tracer.launching.guard_process import KILL, RELEASED, started_by
 from tracer.launching.oom_kills import oom_kills
 from tracer.own_python import environment, safe_environment
 from tracer.recording import HOOK_FOLDER, LAUNCHER, NCCL_LOG, PROGRESS, REFUSAL, WORK, Progress, die_with, read_errors
@@ -44,8 +46,14 @@ POLL_S = 0.1
 # What schedulers and terminals send: to end a job, and to say that its end is near.
 ASKS_TO_END = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 ANNOUNCES = (signal.SIGUSR1, signal.SIGUSR2)
+# So long our own ranks, which have nothing to save, may take to end; a script's have what torchrun gives them.
+PATIENCE_S, TORCHRUNS_S = 8.0, 30
+# Who waits so long for ranks to end is told how to wait no more.
+TOLD_AFTER_S = 1.0
 Program = Literal["train", "calibrate"]
 Handler = Callable[[int, FrameType | None], object]
+Say = Callable[[str], object]
+AGAIN = "Ctrl-C again ends all at once"
 
 
 def quiet_launcher() -> None:
@@ -81,9 +89,11 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS), redirects=Std.ALL)
     wanted = rank_environment(job.device, job.processes, folder) | {LAUNCHER: str(os.getpid())}
     kills = oom_kills()
-    with environment(wanted), following(folder, progress, on_look), _handling(ASKS_TO_END + ANNOUNCES, _stop):
+    with environment(wanted), following(folder, progress, on_look), guarded() as guard:
+        ending = Ending(guard, _stop, patience_s=PATIENCE_S)
         try:
-            _run_ranks(job, logs)
+            with _handling(ASKS_TO_END + ANNOUNCES, ending):
+                _run_ranks(job, logs, guard, ending)
         except ChildFailedError as error:
             raise _failure(error, folder, kills != oom_kills()) from error
         except SignalException as error:
@@ -91,17 +101,20 @@ def launch(job: Job, folder: Path, progress: Progress, on_look: Callable[[], obj
             raise Stopped(f"{stopped}; nothing was kept", 128 + error.sigval, stopped) from error
 
 
-def launch_script(job: Job, recording: Hook) -> int:
+def launch_script(job: Job, recording: Hook, say: Say) -> int:
     """Run a script in every rank, recorded from outside, its output untouched; return the first failure's exit code.
 
-    0 where all ended well, 128 + its number where a signal ended one.
+    0 where all ended well, 128 + its number where a signal ended one. `say` hears what is waited for at the end.
     """
     folder = Path(recording.folder)
     logs = DefaultLogsSpecs(log_dir=str(folder / LOGS))
     wanted = script_environment(job.device, job.processes, recording)
-    with environment(wanted), _handling(ASKS_TO_END, _stop), _handling(ANNOUNCES, _tell_children):
+    with environment(wanted), _handling(ANNOUNCES, _tell_children), guarded() as guard:
+        waits_for = f"waiting for the ranks, which may be saving, for {TORCHRUNS_S} s at most"
+        ending = Ending(guard, _stop, lambda: say(f"{waits_for}; {AGAIN}"))
         try:
-            _run_ranks(job, logs)
+            with _handling(ASKS_TO_END, ending):
+                _run_ranks(job, logs, guard, ending)
         except ChildFailedError as error:
             _, failure = error.get_first_failure()
             return _exit_code(failure.exitcode)
@@ -110,10 +123,10 @@ def launch_script(job: Job, recording: Hook) -> int:
     return 0
 
 
-def launch_command(command: Sequence[str], recording: Hook) -> int:
+def launch_command(command: Sequence[str], recording: Hook, say: Say) -> int:
     """Run a command that starts its own ranks, recorded from outside, its output untouched; return its exit code.
 
-    Raises UsageError where there is no such command.
+    `say` hears what is waited for at the end. Raises UsageError where there is no such command.
     """
     wanted, parent = command_environment(recording), os.getpid()
     with guarded() as guard:
@@ -126,13 +139,13 @@ def launch_command(command: Sequence[str], recording: Hook) -> int:
         passed_on: set[int] = set()
 
         def pass_on(number: int, frame: FrameType | None) -> None:
-            passed_on.add(number)
-            process.send_signal(number)
+            # A terminal's Ctrl-C reaches the command anyway.
+            if number != signal.SIGINT or not sys.stdin.isatty():
+                passed_on.add(number)
+                process.send_signal(number)
 
-        with _handling(ASKS_TO_END + ANNOUNCES, pass_on):
-            if sys.stdin.isatty():
-                # A terminal's Ctrl-C reaches the command anyway.
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
+        ending = Ending(guard, pass_on, lambda: say(f"waiting for {command[0]} to end; {AGAIN}"))
+        with _handling(ASKS_TO_END, ending), _handling(ANNOUNCES, pass_on):
             code = process.wait()
         if not passed_on.intersection(ASKS_TO_END):
             # Else a shell, say, has ended, and not what it waited for.
@@ -144,9 +157,42 @@ def _exit_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _run_ranks(job: Job, logs: DefaultLogsSpecs) -> None:
+class Ending:
+    """Handler of signals that ask to end: the first is acted upon, and Ctrl-C behind it kills what still runs.
+
+    What runs on for `patience_s` is killed too; `tell` is called where one waits for it for a moment.
+    """
+
+    def __init__(
+        self, guard: Guard, act: Handler, tell: Callable[[], object] = lambda: None, patience_s: float | None = None
+    ) -> None:
+        self._guard, self._act, self._patience_s, self._tell = guard, act, patience_s, tell
+        self._is_asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if self._is_asked and number == signal.SIGINT:
+            self._guard.kill()
+            return
+        if not self._is_asked:
+            self._is_asked = True
+            self._after(TOLD_AFTER_S, self._tell)
+            if self._patience_s is not None:
+                self._after(self._patience_s, self._guard.kill)
+        self._act(number, frame)
+
+    def _after(self, seconds: float, act: Callable[[], object]) -> None:
+        def later() -> None:
+            if not self._guard.ended.wait(seconds):
+                with suppress(OSError):  # nobody reads what is said any more
+                    act()
+
+        threading.Thread(target=later, daemon=True).start()
+
+
+def _run_ranks(job: Job, logs: DefaultLogsSpecs, guard: Guard, ending: Ending) -> None:
     """Run ranks to their end, by torch's launcher. Raises ChildFailedError, SignalException."""
-    with guarded() as guard, environment({GUARD: guard.token}):
+    with environment({GUARD: guard.token}), patch.object(torch_launcher, "_terminate_process_handler", ending):
         try:
             elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
         except ChildFailedError:
@@ -337,11 +383,19 @@ class Guard:
 
     token: str
     pipe: IO[bytes]
+    ended: threading.Event = field(default_factory=threading.Event)  # what was started has
 
     def release(self) -> None:
         """Say that what was started has ended as it should: what it leaves running may go on."""
-        with suppress(OSError):  # somebody has killed the guard
+        self.ended.set()
+        with suppress(OSError, ValueError):  # somebody has killed the guard, or told it to kill
             self.pipe.write(RELEASED)
+
+    def kill(self) -> None:
+        """Kill at once what was started and still runs."""
+        with suppress(OSError, ValueError):
+            self.pipe.write(KILL)
+            self.pipe.close()
 
 
 @contextmanager
@@ -359,8 +413,10 @@ def guarded() -> Iterator[Guard]:
         start_new_session=True,  # a terminal's Ctrl-C is not for it
     )
     assert process.stdin is not None
+    guard = Guard(token, process.stdin)
     try:
-        yield Guard(token, process.stdin)
+        yield guard
     finally:
+        guard.ended.set()
         process.stdin.close()
         process.wait()

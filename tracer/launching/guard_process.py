@@ -1,6 +1,7 @@
 """Guard process: ends what a killed launcher leaves running.
 
     launcher ──pipe──▶ guard   RELEASED through the pipe: what was started has ended, and so does the guard
+       │                       KILL: somebody waits for no more, and the guard kills all that was started
        │                       the pipe's end alone: the launcher was killed, and the guard ends all it had started
        └─▶ torchrun, shells, ranks, their workers: all have the guard's token in their environment
 
@@ -17,7 +18,7 @@ import sys
 import time
 from contextlib import suppress
 
-RELEASED = b"released"
+RELEASED, KILL = b"released", b"kill"
 # What was asked to end has this long to do so before it is killed.
 GRACE_S = 10.0
 # A process that its parent is just starting has the token a moment later.
@@ -35,8 +36,9 @@ def main(variable: str) -> None:
     for stream in (1, 2):
         # Whoever reads the launcher's output is not to wait for this process.
         os.dup2(nowhere, stream)
-    if sys.stdin.buffer.read() != RELEASED:
-        end_all(variable.encode(), GRACE_S)
+    word = sys.stdin.buffer.read()
+    if word != RELEASED:
+        end_all(variable.encode(), 0 if word == KILL else GRACE_S)
 
 
 def end_all(variable: bytes, grace_s: float) -> None:

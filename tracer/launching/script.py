@@ -104,9 +104,9 @@ def record_script(recording: Recording, say: Callable[[str], object], progress: 
 
         with following(folder, progress, look):
             if ranks is None:
-                code = launch_command(script.words, hook)
+                code = launch_command(script.words, hook, say)
             else:
-                code = launch_script(Job(script.words, ranks.device, ranks.processes, ranks.torchrun), hook)
+                code = launch_script(Job(script.words, ranks.device, ranks.processes, ranks.torchrun), hook, say)
         taking.look_last()
         return Outcome(code, finisher.placed, [*taking.errors, *_why_not(finisher, taking, code)])
 

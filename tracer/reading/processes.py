@@ -290,7 +290,8 @@ def _open_pool(count: int, helping: int, context: BaseContext, done: Synchronize
         yield helped if count == 1 else Reading(pool, _add_in_worker)
     except BaseException:
         for process in multiprocessing.active_children():
-            process.terminate()
+            # It has nothing to save, and one that is stopped would hear of nothing else.
+            process.kill()
         raise
     finally:
         pool.shutdown(cancel_futures=True)

@@ -142,7 +142,7 @@ class World:
     """A training, and what is wrong in it. Times are those of the program without a profiler.
 
     Kernels of a layer's forward are `kernels`, of its backward twice as many. A kernel takes `kernel_us` give or take
-    two thirds, always the same for the same kernel; its launch takes the host 5 us, `operator_us` of dispatch and
+    two quarters, always the same for the same kernel; its launch takes the host 5 us, `operator_us` of dispatch and
     `python_us` between operators, which makes a run bound by its hosts or by its devices.
     """
 
