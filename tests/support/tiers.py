@@ -1,8 +1,8 @@
 """The two tiers of tests: what every change pays, and what else is run before it is done.
 
 The first leaves out what is slow: what is marked so by hand, or by `samples` where a parameter is a run that lies
-beside the checkout, or uses a fixture that asks for `second_tier`. Random tests draw a quarter of their cases in it. The
-rest is what it leaves out, and the random tests again, with all of their cases.
+beside the checkout, or uses a fixture that asks for `second_tier`. Random tests draw a quarter of their cases in it.
+The rest is what it leaves out, and the random tests again, with all of their cases.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def cases(count: int) -> int:
 
 
 def quarters(values: Sequence[object]) -> list[ParameterSet]:
-    """Parameters, tuples where a test has several, of which the first tier takes the first quarter of those it would."""
+    """Parameters, tuples where a test has several: of those that are not slow the first tier takes the first quarter."""
     sets = [
         value if isinstance(value, ParameterSet) else pytest.param(*(value if isinstance(value, tuple) else (value,)))
         for value in values
