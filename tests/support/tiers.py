@@ -39,7 +39,7 @@ def cases(count: int) -> int:
 
 
 def quarters(values: Sequence[object]) -> list[ParameterSet]:
-    """Parameters, tuples where a test has several: of those that are not slow the first tier takes the first quarter."""
+    """Parameters, tuples where a test has several; of what is not slow the first tier takes the first quarter."""
     sets = [
         value if isinstance(value, ParameterSet) else pytest.param(*(value if isinstance(value, tuple) else (value,)))
         for value in values
