@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test test-all fuzz check packages lowest environments pictures docs clean
+.PHONY: install demo test test-all fuzz check packages lowest extras pythons environments pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -59,6 +59,30 @@ lowest:
 	$(OLDEST) -m tests.support.lowest > build/lowest.txt
 	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check . pytest hypothesis --constraint build/lowest.txt
 	build/lowest/bin/python -m pytest -q -p no:cacheprovider --tier all tests/run tests/comparison tests/test_packages.py
+
+# Each extra alone, with the least versions of what it names: it is imported, and does its job.
+TRIED = record perfetto tensorboard hta browser cluster remote offline isal
+extras:
+	for extra in $(TRIED); do \
+	    rm -rf build/extra && $(OLDEST) -m venv build/extra && \
+	    $(OLDEST) -m tests.support.lowest $$extra > build/extra.txt && \
+	    build/extra/bin/python -m pip install --quiet --disable-pip-version-check ".[$$extra]" --constraint build/extra.txt && \
+	    (cd build && PYTHONPATH=.. extra/bin/python -m tests.support.lowest $$extra --try) && \
+	    echo "$$extra: $$(tr '\n' ' ' < build/extra.txt)" || exit 1; \
+	done
+
+# Reading and reporting on every Python that setup.cfg allows and that is here, the same bytes on each.
+PYTHONS = 3.11 3.12 3.13 3.14
+pythons:
+	mkdir -p build && rm -f build/report-*.json
+	for version in $(PYTHONS); do \
+	    if ! python$$version -c 'import venv, ensurepip' 2> /dev/null; then echo "Python $$version is not here"; continue; fi; \
+	    rm -rf build/python && python$$version -m venv build/python && \
+	    build/python/bin/python -m pip install --quiet --disable-pip-version-check . && \
+	    build/python/bin/tracer report traces/resnet18-ddp4 --json --no-cache > build/report-$$version.json && \
+	    for other in build/report-*.json; do cmp $$other build/report-$$version.json || exit 1; done && \
+	    echo "Python $$version reads and reports" || exit 1; \
+	done
 
 # The table of environments in docs/installing.md: each with its torch and old numpy, pandas and protobuf, recorded in;
 # TORCH=2.8.0 makes one row anew.

@@ -1,14 +1,17 @@
 """Least versions of what is installed, and of what CI tests with."""
 
 import configparser
+import re
 
 import pytest
 from packaging.requirements import Requirement
 
 from tests.support.environments import BEGINS, ENDS, changed, rows_in, with_rows
-from tests.support.lowest import SETUP, WORKFLOW, lowest
+from tests.support.lowest import JOBS, ROOT, SETUP, WORKFLOW, lowest
 from tracer.commands.options.workload_checks import LEAST_OF_WORKLOAD
 from tracer.doctor.software import TRIED_TORCH
+
+MAKEFILE = ROOT / "Makefile"
 
 
 def test_each_requirement_has_a_least_version():
@@ -16,6 +19,17 @@ def test_each_requirement_has_a_least_version():
     config.read_string(SETUP.read_text())
     required = [line for line in config["options"]["install_requires"].splitlines() if line and line[0] != "#"]
     assert len(lowest(SETUP.read_text())) == len(required)
+
+
+def test_each_requirement_of_an_extra_has_a_least_version_and_is_tried():
+    config = configparser.ConfigParser()
+    config.read_string(SETUP.read_text())
+    extras = config["options.extras_require"]
+    assert set(extras) - set(JOBS) == {"all", "workload", "benchmarks", "dev"}
+    for extra in {*JOBS, "workload"}:
+        for line in words(extras[extra]):
+            assert any(bound.operator == ">=" for bound in Requirement(line).specifier), line
+    assert re.search(r"^TRIED = (.*)$", MAKEFILE.read_text(), re.MULTILINE)[1].split() == [*JOBS]
 
 
 def test_a_bound_is_the_version_that_is_installed():

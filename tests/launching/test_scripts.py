@@ -128,7 +128,7 @@ def test_the_processes_of_a_script_are_told_its_command_without_secrets(tmp_path
     """The hook is in their environment, and in run.json; what runs is the command as it was given."""
     launched = []
     monkeypatch.setattr(
-        "tracer.launching.script.launch_command", lambda words, hook: launched.append((words, hook.command)) or 1
+        "tracer.launching.script.launch_command", lambda words, hook, say: launched.append((words, hook.command)) or 1
     )
     words = ("torchrun", "train.py", "--api-key", "hunter")
     record_script(Recording(Script(words), None, Plan(), tmp_path / "x", False), print, lambda *_: None)
@@ -136,7 +136,7 @@ def test_the_processes_of_a_script_are_told_its_command_without_secrets(tmp_path
 
 
 def test_a_reader_that_went_away_stops_nobody_who_looks_after_a_recording(tmp_path, monkeypatch):
-    def launch(words, hook):
+    def launch(words, hook, say):
         leave_notes(Path(hook.folder), ["99 more steps"])
         return 1
 
