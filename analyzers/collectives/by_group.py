@@ -10,6 +10,8 @@ one description and role stand together where no rank is in two of them: they ar
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -259,14 +261,17 @@ def line_names(lines: Iterable[Line]) -> dict[Line, str]:
 def _make_distinct(lines: Sequence[Line]) -> list[str]:
     """Return a name for each line that no other has, nor what stands for no group."""
     plain = [line.name if len(line.name) <= _LONGEST_NAME else f"{line.name[: _LONGEST_NAME - 3]}..." for line in lines]
-    names: dict[str, None] = {}
+    times, names = Counter(plain), dict[str, None]()
+    # How many names are so far this one, or this one with something in brackets behind it.
+    alike = Counter[str]()
     for name, line in zip(plain, lines, strict=True):
-        is_taken = plain.count(name) > 1 or name in (SEVERAL, NO_GROUP)
+        is_taken = times[name] > 1 or name in (SEVERAL, NO_GROUP)
         if line.role and is_taken:
             name = f"group {line.group or ','.join(map(str, line.ranks))}: {name}"
         # Programs may give two groups one name and one description.
-        same = sum(other == name or other.startswith(f"{name} (") for other in names)
-        names[f"{name} ({same + 1})" if name in names else name] = None
+        name = f"{name} ({alike[name] + 1})" if name in names else name
+        names[name] = None
+        alike.update([name, *(name[: found.start()] for found in re.finditer(r" \(", name))])
     return [*names]
 
 
