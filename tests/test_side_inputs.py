@@ -14,6 +14,7 @@ import pytest
 from analyzers.errors import UnreadableTrace
 from analyzers.trace.event_stream import MOST_SENSELESS
 from analyzers.trace.reader import read_trace
+from tests.support.commands import fails
 from tests.support.effort import effort
 from tests.support.samples import ROOT, SAMPLES
 from tests.support.tiers import quarters
@@ -113,6 +114,16 @@ def test_what_makes_sense_at_times_is_read_however_much_does_not(tmp_path):
     path.write_text(HEAD + kernel(0) + ",[]" * MOST_SENSELESS + ",[]]}")
     with pytest.raises(UnreadableTrace, match="make no sense"):
         read_trace(path)
+
+
+def test_rows_that_overlap_one_another_count_into_the_budget(folder, capsys):
+    """Each of two thousand kernels runs with all others, on one device."""
+    kernels = ",".join(kernel(number, "99999999.000") for number in range(2_000))
+    (folder / "rank0.json").write_text(HEAD + kernels + "]}")
+    code, said = fails(capsys, "report", str(folder), "--memory", f"{BUDGET_MB}MB", "--no-cache")
+    assert code == 1
+    assert "rank0.json" in said
+    assert "1,999,000 pairs of its device rows that overlap" in said
 
 
 @pytest.mark.slow

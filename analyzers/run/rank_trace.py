@@ -292,9 +292,7 @@ def check_windows(events: Events, budget: Budget, taken: int) -> None:
     windows = min(steps * devices, max(int(on_device.sum()), steps))
     budget.check(taken + windows * WINDOW_BYTES, f"{windows:,} windows (steps on devices) of it")
     at_once = _pairs_at_once(events.start_ns[on_device], events.end_ns[on_device])
-    budget.check(
-        taken + at_once * PAIR_BYTES, f"{at_once:,} pairs of device rows that overlap (are their times right?)"
-    )
+    budget.check(taken + at_once * PAIR_BYTES, f"{at_once:,} pairs of its device rows that overlap (damaged times?)")
 
 
 def _pairs_at_once(start_ns: Int64, end_ns: Int64) -> int:

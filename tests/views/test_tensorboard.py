@@ -243,7 +243,7 @@ def status_of(port: int, path: str, host: str) -> int:
 def test_no_route_answers_under_a_foreign_name(tmp_path):
     port, root = free_port(), "/unguessable"
     environment = os.environ | safe_environment() | {board.ROOT: root}
-    with subprocess.Popen(board.command(tmp_path, port), env=environment, stderr=subprocess.DEVNULL) as serving:
+    with subprocess.Popen(board.command(tmp_path, port), env=environment, stderr=subprocess.PIPE, text=True) as serving:
         try:
             while serving.poll() is None and not answers(port):
                 time.sleep(0.05)
@@ -257,8 +257,14 @@ def test_no_route_answers_under_a_foreign_name(tmp_path):
                     assert (path, status_of(port, root + path, host)) == (path, status)
                 for host in ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}"):
                     assert (path, status_of(port, root + path, host)) == (path, 421)
+            for target in (f"http://127.0.0.1:{port}{root}/", f"http://evil.example{root}/", "http://["):
+                assert status_of(port, target, "127.0.0.1") == 400
+            assert status_of(port, f"{root}/%1b%5b2J", "127.0.0.1") == 404
         finally:
             serving.terminate()
+            said = serving.communicate()[1]
+        assert "\x1b" not in said
+        assert "Traceback" not in said
 
 
 STUDY = studied([cell("single", 1, 32, 8.0), cell("ddp", 2, 32, 10.0, exposed_ms=1.0)])

@@ -166,8 +166,8 @@ def _is_address(name: str) -> bool:
 
 
 def _path(target: str) -> str | None:
-    """The path of a request's target, None for what is no URL."""
+    """The path of a request's target, None for what is none: a whole URL names a host of its own."""
     try:
-        return unquote(urlsplit(target).path)
+        return unquote(urlsplit(target).path) if target.startswith("/") else None
     except ValueError:
         return None
