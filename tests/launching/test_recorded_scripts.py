@@ -203,7 +203,9 @@ def test_a_script_that_ends_before_its_recording_leaves_a_report(tmp_path, words
     assert any(line.startswith("MAIN PROBLEM ") for line in lines)
     found = report(summarize(tmp_path / "out"))
     assert len({window.step for window in found.windows}) == (2 if early else 8)
-    assert (found.summary.headline.trust, found.run.world_size) == ("low", 2)
+    assert found.run.world_size == 2
+    # That of a round is what this machine's steps are worth.
+    assert not early or found.summary.headline.trust == "low"
 
 
 @pytest.mark.slow

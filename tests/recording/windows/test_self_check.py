@@ -134,9 +134,13 @@ class Callbacks:
 
 
 def test_a_process_is_checked_until_it_was_right_once(monkeypatch):
-    now_ns = time.time_ns()
-    rows = [[], [msgspec.structs.replace(one, start_ns=now_ns, end_ns=now_ns) for one in RIGHT]]
-    monkeypatch.setattr(device_activity, "device_rows", lambda cupti, buffers: rows.pop(0))
+    rows = [[], RIGHT]
+
+    def device_rows(cupti, buffers):
+        now_ns = time.time_ns()
+        return [msgspec.structs.replace(one, start_ns=now_ns, end_ns=now_ns) for one in rows.pop(0)]
+
+    monkeypatch.setattr(device_activity, "device_rows", device_rows)
 
     def call(name, *arguments):
         if name == "cuptiGetStreamIdEx":
