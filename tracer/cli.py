@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from analyzers.errors import AnalysisError
 from tracer.commands import COMMANDS, RECORD, SHELLS, command, completion_script
-from tracer.errors import TracerError
+from tracer.errors import RankFailed, TracerError
 from tracer.second_reading import read_twice
 from tracer.version import VERSION
 
@@ -74,7 +74,7 @@ class _PrintCompletion(argparse.Action):
         try:
             print(completion_script(build_parser(), str(values)))
         except TracerError as error:
-            parser.exit(_fail(str(error), error.exit_code))
+            parser.exit(_fail(error.exit_code, str(error)))
         parser.exit()
 
 
@@ -149,11 +149,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except AnalysisError as error:
-        return _fail(str(error), 1)
+        return _fail(1, str(error))
     except TracerError as error:
-        return _fail(str(error), error.exit_code)
+        lines = (error.message, *error.last_lines) if isinstance(error, RankFailed) else (str(error),)
+        return _fail(error.exit_code, *lines)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return _fail(130, "interrupted")
     except BrokenPipeError:
         # The reader of stdout (head, less) has gone: nothing more to say, and nowhere to say it.
         _discard_stdout()
@@ -163,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         # Files are opened by name; what has none is the stream that the report goes to.
         _discard_stdout()
-        return _fail(f"stdout: cannot be written ({error.strerror})", 1)
+        return _fail(1, f"stdout: cannot be written ({error.strerror})")
 
 
 def program() -> int:
@@ -215,8 +216,11 @@ def _discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(message: str, code: int) -> int:
+def _fail(code: int, *lines: str) -> int:
+    """Say why, in lines of which each stays one, whatever a file's name holds."""
     from tracer.views import plain_lines
 
-    print("tracer: " + "\n".join(plain_lines(message)), file=sys.stderr)
+    print(
+        "tracer: " + "\n".join("\N{REPLACEMENT CHARACTER}".join(plain_lines(line)) for line in lines), file=sys.stderr
+    )
     return code

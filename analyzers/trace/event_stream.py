@@ -109,6 +109,8 @@ class EventStream:
     _is_given_up: bool = False
     # So long is the text before it is looked at again.
     _patience: int = 0
+    # Where in a text that is walked the text between two events was found last; its end where there is no more.
+    _cut: int = -1
 
     def run(self) -> None:
         """Read the document to its end. Raises NoEvents, TooLarge."""
@@ -314,7 +316,7 @@ class EventStream:
         self._is_walked = True
         written = text[1:].decode("utf-8", errors="surrogateescape")
         readable = clean(written)
-        offset = 0
+        offset, self._cut = 0, -1
         while (begin := readable.find("{", offset)) >= 0:
             gap = readable[offset:begin]
             if "]" in gap and not _SEEMS_EVENT.match(readable, begin):
@@ -375,10 +377,12 @@ class EventStream:
 
     def _next_event(self, readable: str, begin: int) -> int | None:
         """Where the event behind a damaged one seems to begin."""
-        if self.separator is not None:
+        if self.separator is not None and self._cut < begin:
             cut = readable.find(self.separator.decode(), begin)
-            if cut >= 0:
-                return cut + 1
+            # To look for it at each event would cost all of the text each time.
+            self._cut = cut if cut >= 0 else len(readable)
+        if self.separator is not None and self._cut < len(readable):
+            return self._cut + 1
         match = _SEEMS_EVENT.search(readable, begin + 1)
         return match.start() if match else None
 

@@ -436,3 +436,10 @@ def test_nothing_that_is_printed_steers_a_terminal(tmp_path, capsys, words):
     for text in (said.out, said.err):
         assert [character for character in text if not (character.isprintable() or character == "\n")] == []
     assert "\N{REPLACEMENT CHARACTER}[31m" in said.out + said.err
+
+
+def test_a_files_name_forges_no_line(tmp_path, capsys):
+    shutil.copytree(ROOT / "traces" / "resnet18-ddp2", tmp_path / "run")
+    shutil.copy(tmp_path / "run" / "rank0.json.gz", tmp_path / "run" / "rank9\ntracer: forged.json.gz")
+    assert main(["report", str(tmp_path / "run")]) == 1
+    assert capsys.readouterr().err.count("\n") == 1

@@ -317,7 +317,12 @@ def test_damage_in_a_large_file_costs_only_what_it_touches(tmp_path, large_file,
 @pytest.mark.slow
 def test_damage_everywhere_takes_linear_time(tmp_path):
     path = tmp_path / "rank0.json"
-    for text in ('{"name":"x' * 100_000, (event("a") + ",").replace('"cat":', '"cat"') * 10_000, '},{"' * 200_000):
+    for text in (
+        '{"name":"x' * 100_000,
+        (event("a") + ",").replace('"cat":', '"cat"') * 10_000,
+        '},{"' * 200_000,
+        (event("a") + ",") * 100 + '{"ph":"X","name":",' * 200_000,
+    ):
         path.write_text("[" + text)
         began = time.monotonic()
         with contextlib.suppress(UnreadableTrace):
