@@ -116,14 +116,17 @@ def test_what_makes_sense_at_times_is_read_however_much_does_not(tmp_path):
         read_trace(path)
 
 
-def test_rows_that_overlap_one_another_count_into_the_budget(folder, capsys):
-    """Each of two thousand kernels runs with all others, on one device."""
-    kernels = ",".join(kernel(number, "99999999.000") for number in range(2_000))
-    (folder / "rank0.json").write_text(HEAD + kernels + "]}")
+def test_rows_beside_communication_count_into_the_budget(folder, capsys):
+    """Each of two thousand collectives, on streams of their own, runs until the last of as many kernels has begun."""
+    rows = [kernel(number, "99999.000") if number % 2 else kernel(number) for number in range(4_000)]
+    for number in range(1, 4_000, 2):
+        said = rows[number].replace('"name":"k', '"name":"ncclDevKernel_AllReduce_Sum_f32_RING_LL_')
+        rows[number] = said.replace('"stream":7', f'"stream":{number}')
+    (folder / "rank0.json").write_text(HEAD + ",".join(rows) + "]}")
     code, said = fails(capsys, "report", str(folder), "--memory", f"{BUDGET_MB}MB", "--no-cache")
     assert code == 1
     assert "rank0.json" in said
-    assert "1,999,000 pairs of its device rows that overlap" in said
+    assert "4,000,000 rows that its kernels of communication meet" in said
 
 
 @pytest.mark.slow

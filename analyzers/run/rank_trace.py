@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import Int64, begins, distinct
+from analyzers.arrays import begins, distinct
 from analyzers.errors import TooLarge, UnreadableTrace, UnusableRun
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
@@ -41,8 +41,8 @@ _NO_BUDGET = math.inf
 MOST_DEVICES = 1_024
 # What the figures of a window take, with what they are made of: cells of occupancy the most.
 WINDOW_BYTES = 8_000
-# What two device rows that run at once take where they are looked at in pairs.
-PAIR_BYTES = 64
+# What a kernel of communication and a row beside it take, which are looked at in pairs.
+MET_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,11 +291,13 @@ def check_windows(events: Events, budget: Budget, taken: int) -> None:
     steps = len(events.steps)
     windows = min(steps * devices, max(int(on_device.sum()), steps))
     budget.check(taken + windows * WINDOW_BYTES, f"{windows:,} windows (steps on devices) of it")
-    at_once = _pairs_at_once(events.start_ns[on_device], events.end_ns[on_device])
-    budget.check(taken + at_once * PAIR_BYTES, f"{at_once:,} pairs of its device rows that overlap (damaged times?)")
+    met = _met_by_communication(events)
+    budget.check(taken + met * MET_BYTES, f"{met:,} rows that its kernels of communication meet (damaged times?)")
 
 
-def _pairs_at_once(start_ns: Int64, end_ns: Int64) -> int:
-    """Return how many pairs of rows overlap: of real devices, few for each row."""
-    begun_before = np.searchsorted(np.sort(start_ns), np.sort(end_ns), side="left")
-    return max(0, int((begun_before - np.arange(1, len(start_ns) + 1)).sum()))
+def _met_by_communication(events: Events) -> int:
+    """Return how many device rows begin while each kernel of communication runs, summed over those."""
+    communicates = events.kind == Kind.COMM
+    begins_ns = np.sort(events.start_ns[events.on_device])
+    upto, before = (np.searchsorted(begins_ns, ns[communicates]) for ns in (events.end_ns, events.start_ns))
+    return int((upto - before).sum())
