@@ -18,7 +18,6 @@ from pathlib import Path
 from secrets import token_hex
 from types import FrameType
 from typing import IO, Literal
-from unittest.mock import patch
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing import api as torch_launcher
@@ -190,9 +189,21 @@ class Ending:
         threading.Thread(target=later, daemon=True).start()
 
 
+@contextmanager
+def _heard_by(ending: Ending) -> Iterator[None]:
+    """Have torch's launcher install our handler as ranks start: its own would raise once more amidst ending them."""
+    name = "_terminate_process_handler"
+    before = getattr(torch_launcher, name, None)
+    setattr(torch_launcher, name, ending)
+    try:
+        yield
+    finally:
+        setattr(torch_launcher, name, before)
+
+
 def _run_ranks(job: Job, logs: DefaultLogsSpecs, guard: Guard, ending: Ending) -> None:
     """Run ranks to their end, by torch's launcher. Raises ChildFailedError, SignalException."""
-    with environment({GUARD: guard.token}), patch.object(torch_launcher, "_terminate_process_handler", ending):
+    with environment({GUARD: guard.token}), _heard_by(ending):
         try:
             elastic_launch(_launcher(job, logs), sys.executable)("-u", *job.arguments)
         except ChildFailedError:
