@@ -66,6 +66,7 @@ def _labelings(a_steps: int, b_steps: int, measures: int) -> Iterator[Float64]:
     """Yield ways to call `a_steps` of all steps A (1; else 0), a row each, in blocks; the first is the true one."""
     steps = a_steps + b_steps
     most = _most(steps, measures)
+    # Of so many steps nobody need count how many ways there are, which takes integers of as many bits.
     if steps <= MOST_PERMUTATIONS and comb(steps, a_steps) <= most:
         yield _labels(np.array(list(combinations(range(steps), a_steps))), steps)
         return

@@ -188,7 +188,7 @@ class EventColumns:
         return self._taken + len(self._waiting)
 
     def sense(self) -> tuple[int, int]:
-        """Return how many events make sense, and how many do not: each has a phase and, where that says so, a time."""
+        """Return how many events make sense, and how many do not: those have no phase, or could not be taken."""
         phaseless = self._kinds.phaseless
         return self.taken() - phaseless, self.lost_events + phaseless
 

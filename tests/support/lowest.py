@@ -17,10 +17,17 @@ SETUP, WORKFLOW = ROOT / "setup.cfg", ROOT / ".github" / "workflows" / "ci.yml"
 RUN = str(ROOT / "traces" / "resnet18-ddp2")
 TRACER = ("-m", "tracer")
 CLUSTER = """
+import sys
 from distributed import LocalCluster
 from tracer.cli import main
-with LocalCluster(n_workers=1, dashboard_address=None) as cluster:
-    raise SystemExit(main(["report", RUN, "--scheduler", cluster.scheduler_address, "--no-cache"]))
+if __name__ == "__main__":  # its workers run this, too
+    with LocalCluster(n_workers=1, dashboard_address=None) as cluster:
+        sys.exit(main(["report", sys.argv[1], "--scheduler", cluster.scheduler_address, "--no-cache"]))
+"""
+REMOTE = """
+import sys, gcsfs, s3fs
+from tracer.cli import main
+sys.exit(main(["report", f"file://{sys.argv[1]}", "--no-cache"]))
 """
 # What Python does with each extra that is installed alone, besides importing what it names. `workload` is tried with
 # the torch of each environment that docs/installing.md has, `all` and those for work on the project are sums.
@@ -30,11 +37,8 @@ JOBS: dict[str, tuple[str, ...]] = {
     "tensorboard": (*TRACER, "tensorboard", RUN, "--logdir", "out", "--force"),
     "hta": (*TRACER, "hta", RUN, "idle"),
     "browser": ("-c", "import playwright.sync_api"),
-    "cluster": ("-c", f"if __name__ == '__main__':\n    RUN = {RUN!r}" + CLUSTER.replace("\n", "\n    ")),
-    "remote": (
-        "-c",
-        f"import gcsfs, s3fs; from tracer.cli import main; main(['report', 'file://{RUN}', '--no-cache'])",
-    ),
+    "cluster": ("-c", CLUSTER, RUN),
+    "remote": ("-c", REMOTE, RUN),
     "offline": ("-c", "import viztracer"),
     "isal": (*TRACER, "report", RUN, "--no-cache"),
 }
