@@ -93,6 +93,7 @@ def read_trace(
     counts = {
         "events that make no sense": stream.lost_events + columns.lost_events,
         "events without a time": built.untimed,
+        "streams or names of kernels, copies and sets": built.unplaced,
         "places that are no JSON, where any number of events may be missing": stream.damaged,
         "bytes of text in these": stream.lost_bytes,
     }

@@ -122,7 +122,23 @@ def test_an_odd_argument_costs_no_event(tmp_path):
     document += ["no event", {"ph": "X", "cat": "kernel", "name": "late", "ts": "never"}]
     trace = read_trace(write(tmp_path / "rank3.json", document))
     assert trace.events.start_ns[trace.events.on_device].tolist() == [1000, 7000]
-    assert [*map(str, trace.lost)] == ["rank3.json: not read: 2 events that make no sense; all else is kept"]
+    lost = "2 events that make no sense; 1 streams or names of kernels, copies and sets"
+    assert [*map(str, trace.lost)] == [f"rank3.json: not read: {lost}; all else is kept"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "unread"),
+    [*(("stream", odd, 1) for odd in ("x", None, -1, 1.5, [], 10**20)), ("stream", "7", 0), ("stream", 7, 0)]
+    + [("name", odd, 1) for odd in (None, 1.5, [], "")],
+)
+def test_a_kernel_whose_stream_or_name_is_none_is_kept_and_said(tmp_path, key, value, unread):
+    document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
+    of = next(row for row in document if row["cat"] == "kernel")
+    (of if key == "name" else of["args"])[key] = value
+    trace = read_trace(write(tmp_path / "a.json", document))
+    assert trace.events.on_device.sum() == 2
+    said = ["a.json: not read: 1 streams or names of kernels, copies and sets; all else is kept"]
+    assert [*map(str, trace.lost)] == said * unread
 
 
 def test_times_that_cannot_be_are_left_out(tmp_path):
