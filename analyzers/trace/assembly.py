@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since, values_at
+from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since
 from analyzers.trace.columns import EventColumns, EventPart, joined_by_id
 from analyzers.trace.decoding import NEVER, int64_column, spread
 from analyzers.trace.events import NO_SAMPLES, NONE, SYNC_FIELDS, Events, Samples, Syncs, launch_times
@@ -45,7 +45,7 @@ class Assembled:
     """The rows of each process in a file, where another's follow, how many events had no time, or no duration.
 
     `turns` are the places of rows of the host, each with that of the next one, which another process wrote; `pids` are
-    all that such rows name. `unplaced` device rows name no stream by a number, or have no name.
+    all that such rows name. `unplaced` device rows have a stream that is no number.
     """
 
     processes: tuple[ProcessRows, ...]
@@ -105,13 +105,8 @@ def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
     counts = np.bincount(code[host], minlength=len(processes))
     of_each, turns = _by_process(active, code, processes, counts), _turns(active, code, host)
     pids = tuple(str(processes[index]) for index in np.flatnonzero(counts).tolist())
-    return Assembled(of_each, turns, pids, int((~timed).sum()), endless, _count_unplaced(events))
-
-
-def _count_unplaced(events: Events) -> int:
-    """How many device rows name no stream by a number, or have no name: all write both, so that these were damaged."""
-    nameless = np.array([not name for name in events.names], dtype=bool)
-    return int((events.on_device & ((events.stream < 0) | values_at(nameless, events.name))).sum())
+    unplaced = int((events.stream < UNKNOWN).sum())
+    return Assembled(of_each, turns, pids, int((~timed).sum()), endless, unplaced)
 
 
 def _read_times(part: EventPart, base_time_ns: int) -> tuple[Int64, Int64, Mask]:

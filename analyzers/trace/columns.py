@@ -34,6 +34,7 @@ from analyzers.trace.arguments import (
     with_raw,
 )
 from analyzers.trace.categories import CATEGORIES, MOMENT, NAMING, Marks
+from analyzers.trace.damaged_text import CannotDecode
 from analyzers.trace.decoding import (
     NO_TIME,
     Oddity,
@@ -46,7 +47,6 @@ from analyzers.trace.decoding import (
     sparse_column,
     with_escaped_texts,
 )
-from analyzers.trace.event_stream import CannotDecode
 from analyzers.trace.events import sync_columns
 from analyzers.trace.header import convert
 from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category
@@ -439,11 +439,14 @@ def _parse_event(row: Any) -> Event | None:
 
 
 def _without_odd_values(row: dict[str, Any]) -> dict[str, Any]:
-    """The event without those values and arguments that are not of their type, if it still has its times."""
-    args = row.get("args")
+    """The event without those values and arguments that are not of their type, if it still has its times.
+
+    A name and a stream stay as their texts: what runs on such a stream runs on none of the others.
+    """
+    said = row.get("args")
     args = (
-        {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
-        if isinstance(args, dict)
-        else {}
+        {key: str(value) if key == "stream" else value for key, value in said.items()} if isinstance(said, dict) else {}
     )
+    args = {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
+    row = row | {"name": str(row.get("name", ""))}
     return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, Event)} | {"args": args}

@@ -15,12 +15,13 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from enum import Enum
 from itertools import chain, islice
+from typing import NoReturn
 
 from analyzers.errors import TooLarge
 from analyzers.memory import Budget
 from analyzers.trace.columns import TEXT_BYTES, Decoded, EventColumns
 from analyzers.trace.decoding import BLOCK
-from analyzers.trace.event_stream import EventStream, Unsound
+from analyzers.trace.event_stream import EventStream
 from analyzers.trace.kernel_names import Category
 
 # So many blocks are a piece: enough to be worth handing over, few enough that all are done at about the same time.
@@ -143,20 +144,33 @@ class _Queue:
             raise CannotSplit(Split.NOWHERE if is_over or not isinstance(result, Split) else result)
 
 
+class _Unsound(Exception):
+    """A text from amidst the list is not as it has to be."""
+
+
+class _SoundColumns(EventColumns):
+    """Takes what is whole and decodes strictly, in chunks as short as one process's; raises _Unsound for all else."""
+
+    def take(self, text: memoryview, lenient: bool) -> None:
+        if lenient or len(text) > _LONGEST_CHUNK:
+            raise _Unsound
+        super().take(text, lenient)
+
+    def take_one(self, text: str, begin: int) -> NoReturn:
+        raise _Unsound
+
+    def repair(self, text: str) -> NoReturn:
+        raise _Unsound
+
+
 def decode(piece: _Piece, terms: _Terms) -> Decoded | Split:
     """Return what stands in a piece, or from where on its file can be split instead."""
-    columns = EventColumns(terms.categories, terms.budget, needs_more=terms.needs_more, has_calls=terms.has_calls)
-
-    def take(array: memoryview, lenient: bool) -> None:
-        if lenient or len(array) > _LONGEST_CHUNK:
-            raise Unsound
-        columns.take(array, lenient)
-
-    stream = EventStream.amidst(terms.separator, take)
+    columns = _SoundColumns(terms.categories, terms.budget, needs_more=terms.needs_more, has_calls=terms.has_calls)
+    stream = EventStream.amidst(terms.separator, columns)
     text = bytearray(b"[") + piece.front
     try:
         stream.go_on(text, piece.blocks)
-    except (Unsound, TooLarge):
+    except (_Unsound, TooLarge):
         return Split.NOWHERE
     if not stream.is_sound or len(text) - 1 != piece.rest:
         return Split.NOWHERE

@@ -20,8 +20,9 @@ from analyzers.paths import Place
 from analyzers.trace.assembly import Assembled, ProcessRows, assemble
 from analyzers.trace.columns import EventColumns
 from analyzers.trace.copy_collectives import with_copy_collectives
+from analyzers.trace.damaged_text import NoEvents
 from analyzers.trace.decoding import Blocks, Oddity
-from analyzers.trace.event_stream import EventStream, NoEvents, explain_behind
+from analyzers.trace.event_stream import EventStream, explain_behind
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header, Outside, outside
 from analyzers.trace.kernel_names import Category
@@ -86,24 +87,24 @@ def read_trace(
         blocks, stream, columns = _read_blocks(path, EventColumns(categories, budget), on_bytes, helpers, piped)
     except NoEvents as error:
         raise UnreadableTrace(f"{path} is not a trace ({error}): give a file that torch.profiler exported") from error
-    around = outside(stream.header, stream.tail)
+    around, damage = outside(stream.header, stream.tail), stream.damage
     built = assemble(columns, around.header.base_time_ns)
     refusal = columns.marks.refusal(stream.header + stream.tail) or _mixed(built, around, stream, columns)
-    oddities = columns.oddities | around.oddities | ({Oddity.QUOTES} if stream.repaired else set())
+    oddities = columns.oddities | around.oddities | ({Oddity.QUOTES} if damage.repaired else set())
     counts = {
-        "events that make no sense": stream.lost_events + columns.lost_events,
+        "events that make no sense": damage.lost_events + columns.lost_events,
         "events without a time": built.untimed,
-        "streams or names of kernels, copies and sets": built.unplaced,
-        "places that are no JSON, where any number of events may be missing": stream.damaged,
-        "bytes of text in these": stream.lost_bytes,
+        "streams of kernels, copies and sets": built.unplaced,
+        "places that are no JSON, where any number of events may be missing": damage.places,
+        "bytes of text in these": damage.lost_bytes,
     }
     behind = [f"{len(around.behind):,} bytes of text behind the document{explain_behind(around.behind)}"]
-    ends = [*blocks.lost, *stream.lost, *(behind if around.behind else [])]
+    ends = [*blocks.lost, *damage.lost, *(behind if around.behind else [])]
     lost = [*ends, *around.lost, *(f"{count:,} {what}" for what, count in counts.items() if count)]
-    is_open_ended = bool(ends or around.torn or stream.damaged)
+    is_open_ended = bool(ends or around.torn or damage.places)
     notices = [
         *_yield_notices(path.name, lost, is_open_ended, oddities, built.endless),
-        *_unused(path.name, stream.unused),
+        *_unused(path.name, damage.unused),
     ]
     processes = tuple(replace(one, events=with_copy_collectives(one.events)) for one in built.processes)
     unknown = tuple(columns.marks.unknown)
@@ -115,14 +116,14 @@ def _mixed(built: Assembled, around: Outside, stream: EventStream, columns: Even
 
     Where one's block ends and another's begins a row is cut, so that rows of theirs meet where the text is damaged.
     """
-    breaks = np.sort([*stream.breaks, *columns.breaks])
+    breaks = np.sort([*stream.damage.breaks, *columns.breaks])
     before, behind = built.turns
     cut = np.searchsorted(breaks, behind + 1, "right") > np.searchsorted(breaks, before, "left")
     torn = {pid.strip(b'"').decode(errors="replace") for pid in _OF_HOST.findall(stream.tail if around.torn else b"")}
     pids = sorted({*built.pids, *torn})
     if len(pids) < 2 or not (torn or (len(cut) and cut.sum() >= _CUT * len(cut))):
         return None
-    nbytes = stream.lost_bytes + stream.unread + columns.unread + around.torn
+    nbytes = stream.damage.lost_bytes + stream.damage.unread + columns.unread + around.torn
     listed = ", ".join(pid[:20] for pid in pids[:_LISTED])
     text = f"the text of several processes ({listed}) is mixed in blocks: they wrote one file at once"
     return f"{text}, and {nbytes:,} bytes of it could not be read; record again, with a file for each rank"
@@ -136,15 +137,7 @@ def _read_blocks(
     split = Split.NOWHERE if helpers is None or piped else Split.EARLY
     while True:
         blocks, columns = Blocks(path, counter, piped), EventColumns(empty.categories, empty.budget)
-        stream = EventStream(
-            iter(blocks),
-            columns.take,
-            columns.take_one,
-            columns.repair,
-            columns.taken,
-            columns.sense,
-            columns.hold,
-        )
+        stream = EventStream(iter(blocks), columns)
         text = stream.start()
         try:
             if helpers is not None and split is not Split.NOWHERE:

@@ -15,6 +15,7 @@ import resource
 import shutil
 import signal
 import sys
+import tarfile
 import traceback
 import zipfile
 from collections import Counter
@@ -24,45 +25,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from tests.support.mutators import ARCHIVES, CALIBRATIONS, ENTRIES, MANIFESTS, REPORTS, TRACES, mutated
+from analyzers.run.manifest import SWEEP
+from tests.support.mutators import ARCHIVES, CALIBRATIONS, ENTRIES, MANIFESTS, REPORTS, SWEEPS, TRACES, mutated
 from tests.support.samples import SAMPLES
+from tests.support.sweeping import write_cell, write_sweep
 from tracer.cli import main
 from tracer.reading.cache import identity
 
 MOST_CPU_S = 20
 MOST_BYTES = 1 << 30
+_ZSTANDARD_BLOCK = 1 << 17
 RUN = SAMPLES / "skew-memory"
 OF_RUN = (
-    "report {run} --json --html {out}/p.html",
-    "report {run} --full",
-    "report {run} --csv {out}",
-    "compare {run} {other} --html {out}/p.html",
-    "whatif {run} --json",
-    "export {run} -o {out}/p.pftrace",
-    "plot {run} --kind breakdown -o {out}/p.svg",
-    "plot {run} --kind timeline -o {out}/p.svg",
+    "report {run} --json --html {out}/p.html --workers 1",
+    "report {run} --full --workers 1",
+    "report {run} --csv {out} --workers 1",
+    "compare {run} {other} --html {out}/p.html --workers 1",
+    "whatif {run} --json --workers 1",
+    "export {run} -o {out}/p.pftrace --workers 1",
+    "plot {run} --kind breakdown -o {out}/p.svg --workers 1",
+    "plot {run} --kind timeline -o {out}/p.svg --workers 1",
 )
 OF_REPORT = (
-    "compare {file} {whole} --json",
-    "compare {whole} {file} --full",
-    "compare {whole} {file} --html {out}/p.html",
+    "compare {file} {whole} --json --workers 1",
+    "compare {whole} {file} --full --workers 1",
+    "compare {whole} {file} --html {out}/p.html --workers 1",
 )
 OF_LINKS = (
-    "report {run} --links {file} --json",
-    "whatif {run} --links {file} --json",
-    "plot {run} --kind bandwidth --links {file} -o {out}/p.svg",
-    "export {run} --links {file} -o {out}/p.pftrace",
+    "report {run} --links {file} --json --workers 1",
+    "whatif {run} --links {file} --json --workers 1",
+    "plot {run} --kind bandwidth --links {file} -o {out}/p.svg --workers 1",
+    "export {run} --links {file} -o {out}/p.pftrace --workers 1",
+)
+OF_SWEEP = (
+    "sweep --report {run} -o {out}/study",
+    "sweep --report {run} --json",
+    "compare {run} {run} --json --workers 1",
 )
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Files of one kind: what they are called in a run's folder, the whole ones, and which commands read them."""
+    """Files of one kind: what they are called in a folder, the whole ones, and which commands read them."""
 
     name: str
     file: str
     documents: list[bytes]
     commands: tuple[str, ...]
+    folder: Path = RUN
 
 
 def kinds(folder: Path) -> dict[str, Kind]:
@@ -76,11 +86,14 @@ def kinds(folder: Path) -> dict[str, Kind]:
     manifests = [path.read_bytes() for path in sorted(SAMPLES.glob("*/run.json"))]
     links = [path.read_bytes() for path in sorted(SAMPLES.glob("*/links.json"))]
     entry = sorted(cache.glob("*.rank"))[0]
+    cells = [write_cell(folder / "sweep", strategy, gpus, 8) for strategy, gpus in (("single", 1), ("ddp", 2))]
+    sweep = write_sweep(folder / "sweep", cells)
     listed = [
         Kind(TRACES, "rank0.json", [trace], OF_RUN),
         Kind(MANIFESTS, "run.json", manifests, OF_RUN),
         Kind(REPORTS, "report.json", [report.read_bytes()], OF_REPORT),
         Kind(CALIBRATIONS, "links.json", links, (*OF_LINKS, *OF_RUN)),
+        Kind(SWEEPS, SWEEP, [(sweep / SWEEP).read_bytes()], OF_SWEEP, sweep),
         Kind(ENTRIES, f"cache/{entry.name}", [entry.read_bytes()], OF_RUN),
         Kind(ARCHIVES, "rank0.json.gz", [*_archives(trace)], OF_RUN),
     ]
@@ -94,6 +107,22 @@ def _archives(trace: bytes) -> Iterator[bytes]:
         with zipfile.ZipFile(file, "w", how) as archive:
             archive.writestr(zipfile.ZipInfo("rank0.json"), trace, how)
         yield file.getvalue()
+    yield _zstandard(trace)
+    with tarfile.open(fileobj=(file := io.BytesIO()), mode="w") as archive:
+        member = tarfile.TarInfo("rank0.json")
+        member.size = len(trace)
+        archive.addfile(member, io.BytesIO(trace))
+    yield file.getvalue()
+
+
+def _zstandard(data: bytes) -> bytes:
+    """A frame of Zstandard whose blocks are stored as they are (RFC 8878), which needs no program that compresses."""
+    frame = b"\x28\xb5\x2f\xfd\xa0" + len(data).to_bytes(4, "little")
+    starts = range(0, len(data), _ZSTANDARD_BLOCK)
+    for start in starts:
+        block = data[start : start + _ZSTANDARD_BLOCK]
+        frame += (len(block) << 3 | (start == starts[-1])).to_bytes(3, "little") + block
+    return frame
 
 
 @contextmanager
@@ -132,7 +161,7 @@ def judged(kind: Kind, number: int, seed: int, folder: Path) -> str:
     done, data = mutated(kind.name, chance.choice(kind.documents), chance)
     case = folder / "case"
     shutil.rmtree(case, ignore_errors=True)
-    run = Path(shutil.copytree(RUN, case / "run"))
+    run = Path(shutil.copytree(kind.folder, case / "run"))
     file, out = run / kind.file, case / "out"
     if kind.name == TRACES:
         (run / "rank0.json.gz").unlink()
@@ -161,7 +190,7 @@ def _ended(words: list[str], named: list[str]) -> str:
     out, err = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(err), _bounded():
-            code = main([*words, "--workers", "1"])
+            code = main(words)
     except (Exception, SystemExit, TooSlow) as error:
         frame = traceback.extract_tb(sys.exc_info()[2])[-1]
         return f"wrong: {type(error).__name__}: {error!s:.200} at {frame.filename}:{frame.lineno}"

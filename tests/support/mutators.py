@@ -22,15 +22,16 @@ import msgspec
 from tracer.reading.cache.store import NoEntry, read_head, read_sections, write_entry
 
 Change = Callable[[bytes, random.Random], bytes]
-TRACES, MANIFESTS, REPORTS, CALIBRATIONS, ENTRIES, ARCHIVES = KINDS = (
+TRACES, MANIFESTS, REPORTS, CALIBRATIONS, SWEEPS, ENTRIES, ARCHIVES = KINDS = (
     "traces",
     "manifests",
     "reports",
     "calibrations",
+    "sweeps",
     "entries",
     "archives",
 )
-DOCUMENTS = (MANIFESTS, REPORTS, CALIBRATIONS)
+DOCUMENTS = (MANIFESTS, REPORTS, CALIBRATIONS, SWEEPS)
 TEXT = (TRACES, *DOCUMENTS)
 ANY = KINDS
 MUTATORS: dict[str, tuple[Change, tuple[str, ...]]] = {}
