@@ -444,9 +444,8 @@ def _without_odd_values(row: dict[str, Any]) -> dict[str, Any]:
     A name and a stream stay as their texts: what runs on such a stream runs on none of the others.
     """
     said = row.get("args")
-    args = (
-        {key: str(value) if key == "stream" else value for key, value in said.items()} if isinstance(said, dict) else {}
-    )
+    args = said if isinstance(said, dict) else {}
+    row = row | {key: str(row[key]) for key in ("name",) if key in row}
+    args = args | {key: str(args[key]) for key in ("stream",) if key in args}
     args = {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
-    row = row | {"name": str(row.get("name", ""))}
     return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, Event)} | {"args": args}
