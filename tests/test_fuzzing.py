@@ -52,6 +52,15 @@ FORBIDDEN = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("warnings", "windows", "is_wrong"),
+    [([], [1], False), (["lost"], [2], False), (["lost"], [1], False), ([], [2], True)],
+)
+def test_other_figures_need_a_word(warnings, windows, is_wrong):
+    whole, report = {"run": {"warnings": []}, "windows": [1]}, {"run": {"warnings": warnings}, "windows": windows}
+    assert fuzzing_commands.compared(report, whole).startswith("wrong") == is_wrong
+
+
 @pytest.mark.parametrize(("command", "told"), FORBIDDEN)
 def test_the_law_tells_what_is_forbidden(tmp_path, command, told):
     words = ("report {run} --json",) if told == "no JSON" else ("report {run}",)

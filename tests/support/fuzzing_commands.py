@@ -1,7 +1,8 @@
 """Fuzzing of whole commands: each file that they read, damaged, and the law of how they end.
 
 A command ends with 0, or with 1 and one line that names the file; within its CPU seconds and its memory, without a
-traceback, and it writes nothing outside its own folder.
+traceback, and it writes nothing outside its own folder. Of a file with a checksum, a report has the whole one's
+figures, or says what was lost.
 """
 
 from __future__ import annotations
@@ -23,10 +24,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from analyzers.run.manifest import SWEEP
-from tests.support.mutators import ARCHIVES, CALIBRATIONS, ENTRIES, MANIFESTS, REPORTS, SWEEPS, TRACES, mutated
+from tests.support.mutators import (
+    ARCHIVES,
+    CALIBRATIONS,
+    ENTRIES,
+    MANIFESTS,
+    REPORTS,
+    SWEEPS,
+    TRACES,
+    UNSEALED,
+    mutated,
+)
 from tests.support.samples import SAMPLES
 from tests.support.sweeping import write_cell, write_sweep
 from tracer.cli import main
@@ -96,6 +108,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
         Kind(SWEEPS, SWEEP, [(sweep / SWEEP).read_bytes()], OF_SWEEP, sweep),
         Kind(ENTRIES, f"cache/{entry.name}", [entry.read_bytes()], OF_RUN),
         Kind(ARCHIVES, "rank0.json.gz", [*_archives(trace)], OF_RUN),
+        Kind(UNSEALED, "rank0.json.gz", [_zstandard(trace), _tar(trace)], OF_RUN),
     ]
     return {kind.name: kind for kind in listed}
 
@@ -107,12 +120,14 @@ def _archives(trace: bytes) -> Iterator[bytes]:
         with zipfile.ZipFile(file, "w", how) as archive:
             archive.writestr(zipfile.ZipInfo("rank0.json"), trace, how)
         yield file.getvalue()
-    yield _zstandard(trace)
+
+
+def _tar(data: bytes) -> bytes:
+    member = tarfile.TarInfo("rank0.json")
+    member.size = len(data)
     with tarfile.open(fileobj=(file := io.BytesIO()), mode="w") as archive:
-        member = tarfile.TarInfo("rank0.json")
-        member.size = len(trace)
-        archive.addfile(member, io.BytesIO(trace))
-    yield file.getvalue()
+        archive.addfile(member, io.BytesIO(data))
+    return file.getvalue()
 
 
 def _zstandard(data: bytes) -> bytes:
@@ -175,7 +190,10 @@ def judged(kind: Kind, number: int, seed: int, folder: Path) -> str:
     before = _listed(folder, out)
     with _kept_in(file.parent) if kind.name == ENTRIES else _kept_in(out / "cache"):
         # A run that is whole is refused by its name.
-        said = _ended(words.split(), [file.name, str(run), f"tracer: {run.name}: "])
+        said, printed = _ended(words.split(), [file.name, str(run), f"tracer: {run.name}: "])
+    has_checksum = kind.name == ARCHIVES or (kind.name == ENTRIES and "forge" not in done)
+    if said == "reported" and has_checksum and "--json" in words and words.startswith("report"):
+        said = compared(json.loads(printed), json.loads((folder / "whole.json").read_text()))
     if not said.startswith("wrong") and (more := _listed(folder, out) - before) and kind.name != ENTRIES:
         said = f"wrong: wrote {sorted(map(str, more))}"
     return f"{said} ({done}: tracer {words})" if said.startswith("wrong") else said
@@ -185,24 +203,36 @@ def _listed(folder: Path, but: Path) -> set[Path]:
     return {path for path in folder.rglob("*") if not path.is_relative_to(but)}
 
 
-def _ended(words: list[str], named: list[str]) -> str:
-    """Run a command in this process, and hold its end against the law."""
+def compared(report: dict[str, Any], whole: dict[str, Any]) -> str:
+    """How a report ended, beside the whole run's: without a word it has the same figures."""
+    is_silent = report["run"]["warnings"] == whole["run"]["warnings"]
+    return (
+        "wrong: other figures, and no word of it" if is_silent and report["windows"] != whole["windows"] else "reported"
+    )
+
+
+def _ended(words: list[str], named: list[str]) -> tuple[str, str]:
+    """Run a command in this process: how it ended, held against the law, and what it printed."""
     out, err = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(out), redirect_stderr(err), _bounded():
             code = main(words)
     except (Exception, SystemExit, TooSlow) as error:
         frame = traceback.extract_tb(sys.exc_info()[2])[-1]
-        return f"wrong: {type(error).__name__}: {error!s:.200} at {frame.filename}:{frame.lineno}"
-    lines = err.getvalue().splitlines()
-    if "Traceback" in err.getvalue() or code not in (0, 1):
-        return f"wrong: ended with {code}: {err.getvalue()[-300:]}"
+        return f"wrong: {type(error).__name__}: {error!s:.200} at {frame.filename}:{frame.lineno}", ""
+    return _told(words, named, code, out.getvalue(), err.getvalue()), out.getvalue()
+
+
+def _told(words: list[str], named: list[str], code: int, out: str, err: str) -> str:
+    lines = err.splitlines()
+    if "Traceback" in err or code not in (0, 1):
+        return f"wrong: ended with {code}: {err[-300:]}"
     refusal = lines[-1] if lines else ""
     if code == 1 and not (refusal.startswith("tracer: ") and any(name in refusal for name in named)):
         return f"wrong: names no file: {lines}"
     if code == 0 and "--json" in words:
         try:
-            json.loads(out.getvalue(), parse_constant=_no_json)
+            json.loads(out, parse_constant=_no_json)
         except ValueError as error:
             return f"wrong: no JSON: {error}"
     return "reported" if code == 0 else "refused in a line"

@@ -22,7 +22,7 @@ import msgspec
 from tracer.reading.cache.store import NoEntry, read_head, read_sections, write_entry
 
 Change = Callable[[bytes, random.Random], bytes]
-TRACES, MANIFESTS, REPORTS, CALIBRATIONS, SWEEPS, ENTRIES, ARCHIVES = KINDS = (
+TRACES, MANIFESTS, REPORTS, CALIBRATIONS, SWEEPS, ENTRIES, ARCHIVES, UNSEALED = KINDS = (
     "traces",
     "manifests",
     "reports",
@@ -30,6 +30,7 @@ TRACES, MANIFESTS, REPORTS, CALIBRATIONS, SWEEPS, ENTRIES, ARCHIVES = KINDS = (
     "sweeps",
     "entries",
     "archives",
+    "unsealed",
 )
 DOCUMENTS = (MANIFESTS, REPORTS, CALIBRATIONS, SWEEPS)
 TEXT = (TRACES, *DOCUMENTS)
