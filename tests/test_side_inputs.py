@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from analyzers.errors import UnreadableTrace
-from analyzers.trace.damaged_text import MOST_SENSELESS
+from analyzers.trace.decoding import MOST_SENSELESS
 from analyzers.trace.reader import read_trace
 from tests.support.commands import fails
 from tests.support.effort import effort

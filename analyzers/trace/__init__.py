@@ -1,10 +1,9 @@
 """One trace file becomes `Events`: frozen columns, times in integer ns.
 
-In order: `reader` opens a file, which `decoding` inflates, `event_stream` cuts it into events (`damaged_text` where it
-is no JSON), `columns` makes columns of these, with `arguments` for what rows carry, and `assembly` makes `events` of
-the columns, with `header` for the file's head, apart for each host process; `pieces` has several helpers do it at once.
-`categories` tells rows that are read from other devices' and other programs', and `copy_collectives` finds copies that
-communicate. The names of
+In order: `reader` opens a file, which `decoding` inflates, `event_stream` cuts it into events, `columns` makes columns
+of these, with `arguments` for what rows carry, and `assembly` makes `events` of the columns, with `header` for the
+file's head, apart for each host process; `pieces` has several helpers do it at once. `categories` tells rows that are
+read from other devices' and other programs', and `copy_collectives` finds copies that communicate. The names of
 kernels, collectives and ranges are in `kernel_names`, `collective_calls` and `range_names`, what communication
 libraries show of themselves in `libraries`; `operator_flops` knows operators whose inputs say how much they compute.
 

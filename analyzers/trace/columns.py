@@ -34,9 +34,9 @@ from analyzers.trace.arguments import (
     with_raw,
 )
 from analyzers.trace.categories import CATEGORIES, MOMENT, NAMING, Marks
-from analyzers.trace.damaged_text import CannotDecode
 from analyzers.trace.decoding import (
     NO_TIME,
+    CannotDecode,
     Oddity,
     first_at,
     int64_column,

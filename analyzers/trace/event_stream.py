@@ -22,8 +22,18 @@ from itertools import chain
 import numpy as np
 
 from analyzers.trace.categories import guess_format
-from analyzers.trace.damaged_text import EVENT, KEYS, SEEMS_EVENT, CannotDecode, Damage, NoEvents, Rows, Walk
-from analyzers.trace.decoding import brackets, scan
+from analyzers.trace.decoding import (
+    EVENT,
+    KEYS,
+    SEEMS_EVENT,
+    CannotDecode,
+    Damage,
+    NoEvents,
+    Rows,
+    Walk,
+    brackets,
+    scan,
+)
 
 # More than this without the boundary of an event is no trace: it is given up before it fills the memory.
 LONGEST = 1 << 25

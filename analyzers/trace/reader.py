@@ -20,8 +20,7 @@ from analyzers.paths import Place
 from analyzers.trace.assembly import Assembled, ProcessRows, assemble
 from analyzers.trace.columns import EventColumns
 from analyzers.trace.copy_collectives import with_copy_collectives
-from analyzers.trace.damaged_text import NoEvents
-from analyzers.trace.decoding import Blocks, Oddity
+from analyzers.trace.decoding import Blocks, NoEvents, Oddity
 from analyzers.trace.event_stream import EventStream, explain_behind
 from analyzers.trace.events import Events
 from analyzers.trace.header import Header, Outside, outside

@@ -1,4 +1,4 @@
-"""Damaged text: its events taken one by one, and what is lost counted.
+"""Damaged text: its events taken one by one, and losses counted.
 
     {...}, {... {...}, x {...} ]        taken, lost up to the next event, taken, lost, taken; then the list's end
 
@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from analyzers.trace.decoding import clean
+from analyzers.trace.decoding.lenient_json import clean
 
 # So many events that make no sense, and so many for each that does: what holds more is no trace, and is given up.
 MOST_SENSELESS, SENSELESS_FOR_ONE = 1 << 17, 10
