@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -103,3 +104,15 @@ def test_hta_s_queue_without_launches_is_a_line(tmp_path, capsys):
     run = write_run(tmp_path / "run", traces)
     assert main(["hta", str(run), "queue"]) == 1
     assert "tracer: " in (said := capsys.readouterr().err) and "Traceback" not in said
+
+
+@pytest.mark.parametrize("words", ["plot {run} --kind breakdown -o {out}/p.svg", "export {run} -o {out}/p.pftrace"])
+def test_pictures_and_timelines_say_on_stderr_what_was_lost(capsys, tmp_path, words):
+    run = Path(shutil.copytree(SKEW, tmp_path / "run"))
+    assert main(words.format(run=run, out=tmp_path).split()) == 0
+    assert "warning" not in capsys.readouterr().err
+    whole = (run / "rank1.json.gz").read_bytes()
+    (run / "rank1.json.gz").write_bytes(whole[: len(whole) // 2])
+    assert main([*words.format(run=run, out=tmp_path).split(), "--force"]) == 0
+    lost = r"^warning: .*rank1\.json\.gz: .*not read: the end of the gzip stream"
+    assert re.search(lost, capsys.readouterr().err, re.MULTILINE)

@@ -19,6 +19,7 @@ from tracer.commands.options import (
     links_of,
     read_drawn,
     tell,
+    tell_warnings,
 )
 from tracer.errors import UsageError
 
@@ -66,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     left_out = len(summary.ranks) - len({lane.rank for lane in drawn})
     note += f"\nnote: {left_out} of {len(summary.ranks)} ranks are left out; --ranks names others" if left_out else ""
     megabytes = f"{output.stat().st_size / 1e6:.3g} MB"
+    tell_warnings(run_report.run.warnings)
     tell(f"{output}: {megabytes}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
     return 0
 

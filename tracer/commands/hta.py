@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 from tracer.atomic_files import new_file, refuse_existing, write_text
 from tracer.commands.export import TRACE
-from tracer.commands.options import add_output_argument, here, memory, not_negative, positive, run_place, tell, terminal
+from tracer.commands.options import (
+    add_output_argument,
+    here,
+    memory,
+    not_negative,
+    positive,
+    run_place,
+    tell,
+    tell_warnings,
+    terminal,
+)
 from tracer.errors import UsageError
 from tracer.views import csv_text
 
@@ -68,6 +78,7 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_perfetto()
     source = load(options.run, memory=memory())
+    tell_warnings(source.warnings)
     path = critical_path(source, options.rank, options.step) if options.analysis == PATH else None
     analysis = path_tables(path) if path is not None else _analyzed(source, options)
     analysis = replace(analysis, facts={"run": source.name, **analysis.facts})

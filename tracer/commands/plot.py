@@ -16,6 +16,7 @@ from tracer.commands.options import (
     run_place,
     sweep_folder,
     tell,
+    tell_warnings,
 )
 from tracer.errors import UsageError
 from tracer.views import BANDWIDTH, KINDS, SCALING, size
@@ -65,7 +66,9 @@ def _picture(options: argparse.Namespace, form: str) -> bytes:
 
     links = links_of(options)
     summary = read(options, causes=False)
-    return report_picture(report(summary, links), options.kind, form, links or summary.calibration)
+    run_report = report(summary, links)
+    tell_warnings(run_report.run.warnings)
+    return report_picture(run_report, options.kind, form, links or summary.calibration)
 
 
 def _scaling(options: argparse.Namespace, form: str) -> bytes:
@@ -74,4 +77,6 @@ def _scaling(options: argparse.Namespace, form: str) -> bytes:
 
     if len(options.run) > 1:
         raise UsageError(f"--kind {SCALING} draws one sweep: give one folder")
-    return scaling_picture(study(sweep_folder(options.run[0]), cell_reader(options)), form)
+    scaling = study(sweep_folder(options.run[0]), cell_reader(options))
+    tell_warnings(scaling.warnings)
+    return scaling_picture(scaling, form)

@@ -31,6 +31,7 @@ from tracer.commands.options import (
     read_drawn,
     read_page,
     tell,
+    tell_warnings,
 )
 from tracer.errors import TracerError, UsageError
 from tracer.serving import (
@@ -161,6 +162,7 @@ def perfetto(options: argparse.Namespace) -> int:
         file = folder / "run.pftrace"
         with new_file(file, force=False) as opened:
             write_trace(opened, groups(drawn, run_report))
+        tell_warnings(run_report.run.warnings)
         site = Site({**pages, path: file}, None if options.offline else PERFETTO)
         or_next = options.offline and options.port is None
         return _serve(site, options, lambda address: _perfetto_url(address, path, drawn, options.offline), or_next)

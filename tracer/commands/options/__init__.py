@@ -24,6 +24,7 @@ from tracer.commands.options.output import (
     read_page,
     refuse_all_existing,
     tell,
+    tell_warnings,
     terminal,
     write_page,
 )

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,6 +16,7 @@ from tracer.commands.options.run import here, read_drawn
 from tracer.views import plain, size
 
 if TYPE_CHECKING:
+    from analyzers.notices import Notice
     from analyzers.reporting import Report
     from analyzers.run import Calibration
 
@@ -78,6 +79,19 @@ def write_page(path: Path, document: str, force: bool) -> None:
     """Write a page, and say on stderr that it is there."""
     write_text(path, document, force)
     tell(f"{path}: written ({size(len(utf8(document)))}); open it in a browser", sys.stderr)
+
+
+def tell_warnings(warnings: Sequence[Notice]) -> None:
+    """Say on stderr what is doubtful about a run that a picture, a timeline or a table of HTA shows without words.
+
+    What only grades trust is left to the report.
+    """
+    from analyzers.notices import Weight
+    from tracer.views.sections import folded
+
+    doubtful = [warning for warning in warnings if warning.code.facts.weight is not Weight.GRADED]
+    for warning in folded(doubtful):
+        tell(f"warning: {warning}", sys.stderr)
 
 
 def tell(text: str, stream: TextIO | None = None) -> None:

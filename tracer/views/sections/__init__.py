@@ -38,7 +38,7 @@ from tracer.views.sections.overview import (
     run_title,
 )
 from tracer.views.sections.pipeline import pipeline_section
-from tracer.views.sections.ranks import bar, by_rank, communicates, device_name, named
+from tracer.views.sections.ranks import bar, by_rank, communicates, device_name, folded, named
 from tracer.views.sections.screen import (
     bar_is_of_profiled,
     bar_shares,
