@@ -143,6 +143,7 @@ class Decoded:
     processes: dict[int, str]
     calls: CallColumns
     marks: Marks
+    phaseless: int
 
 
 class EventColumns:
@@ -164,7 +165,8 @@ class EventColumns:
         self._count = self._pieces = self._skipped = self._taken = 0
         self.needs_more = needs_more
         self._has_calls = has_calls
-        self.lost_events = 0
+        # Events that could not be taken, and those that do not say what they are.
+        self.lost_events = self.phaseless = 0
         # How many events were taken before each that makes no sense, and the bytes of those.
         self.breaks: list[int] = []
         self.unread = 0
@@ -189,8 +191,7 @@ class EventColumns:
 
     def sense(self) -> tuple[int, int]:
         """Return how many events make sense, and how many do not: those have no phase, or could not be taken."""
-        phaseless = self._kinds.phaseless
-        return self.taken() - phaseless, self.lost_events + phaseless
+        return self.taken() - self.phaseless, self.lost_events + self.phaseless
 
     def hold(self, nbytes: int) -> None:
         """Raise TooLarge where so many bytes of text, which are not read yet, take too much."""
@@ -278,11 +279,12 @@ class EventColumns:
 
     def _append(self, events: Sequence[Event]) -> bool:
         """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
-        of_events = self._kinds.of(events)
+        of_events, phaseless = self._kinds.of(events)
         wanted = of_events > 0
         kept = events if wanted.all() else list(compress(events, wanted.tobytes()))
         if not len(kept):
             self._keep(EventPart(0, len(events), {}))
+            self.phaseless += phaseless
             return True
         start_ns, dur_ns = nanoseconds([event.ts for event in kept]), nanoseconds([event.dur for event in kept])
         if start_ns is None or dur_ns is None:
@@ -311,6 +313,7 @@ class EventColumns:
             **_sample_columns(args, np.flatnonzero(category == Category.SAMPLE)),
         }
         self._keep(EventPart(len(kept), len(events), columns))
+        self.phaseless += phaseless
         self.budget.check(self.nbytes, f"{self._count:,} or more rows of it")
         return True
 
@@ -357,7 +360,9 @@ class EventColumns:
 
     def decoded(self) -> Decoded:
         """Return what was taken as one part, for the process that adds up those of all."""
-        return Decoded(self.whole(), self._pieces, self.names, self.processes, self.calls, self._kinds.marks)
+        return Decoded(
+            self.whole(), self._pieces, self.names, self.processes, self.calls, self._kinds.marks, self.phaseless
+        )
 
     def add(self, decoded: Decoded) -> None:
         """Take what another process decoded behind all that was taken, under the codes that one process gives."""
@@ -369,6 +374,7 @@ class EventColumns:
             columns |= self.calls.renumbered(decoded.calls, columns)
         self._keep(decoded.part, decoded.pieces)
         self._kinds.marks.add(decoded.marks)
+        self.phaseless += decoded.phaseless
 
     def whole(self) -> EventPart:
         """Return all rows, and let go of them."""
@@ -390,23 +396,22 @@ class _Kinds:
         phases = ("X", *_FLOW_PHASES) if Category.FLOW in wanted else ("X",)
         self.marks = Marks()
         self._phases, self._categories = Codes[str](), Codes[str]()
-        self._no_phase, self.phaseless = self._phases[""], 0
+        self._no_phase = self._phases[""]
         self._seen: set[int] = set()
         self._is_span, self._is_moment = ByCode(self._phases, phases.__contains__), ByCode(self._phases, MOMENT.__eq__)
         self._number = ByCode(self._categories, lambda cat: numbers.get(cat, _UNWANTED))
 
-    def of(self, events: Sequence[Event]) -> NDArray[np.int8]:
-        """Return the category of every event, _UNWANTED where it is not wanted."""
+    def of(self, events: Sequence[Event]) -> tuple[NDArray[np.int8], int]:
+        """Return the category of every event, _UNWANTED where it is not wanted, and how many have no phase."""
         phase = np.fromiter(map(self._phases.__getitem__, [event.ph for event in events]), np.int64, len(events))
         written = np.fromiter(map(self._categories.__getitem__, [event.cat for event in events]), np.int64, len(events))
         self._mark(events, phase, written)
-        self.phaseless += int(np.count_nonzero(phase == self._no_phase))
         category = self._number.of(written)
         is_row = np.where(category == Category.SAMPLE, self._is_moment.of(phase), self._is_span.of(phase))
         category[is_row == 0] = _UNWANTED
         for place in np.flatnonzero(category == _BY_NAME).tolist():
             category[place] = Category.PYTHON if events[place].name.startswith(MODULE) else _UNWANTED
-        return category
+        return category, int(np.count_nonzero(phase == self._no_phase))
 
     def _mark(self, events: Sequence[Event], phase: Int64, written: Int64) -> None:
         """See each phase and category once, but each name of a process."""

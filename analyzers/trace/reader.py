@@ -91,7 +91,7 @@ def read_trace(
     refusal = columns.marks.refusal(stream.header + stream.tail) or _mixed(built, around, stream, columns)
     oddities = columns.oddities | around.oddities | ({Oddity.QUOTES} if damage.repaired else set())
     counts = {
-        "events that make no sense": damage.lost_events + columns.lost_events,
+        "events that make no sense": damage.lost_events + columns.sense()[1],
         "events without a time": built.untimed,
         "streams of kernels, copies and sets": built.unplaced,
         "places that are no JSON, where any number of events may be missing": damage.places,

@@ -226,3 +226,14 @@ def test_whoever_looks_at_frames_does_not_stop_the_reading(tmp_path):
     finally:
         sys.setprofile(None)
     assert len(events) and kept
+
+
+@pytest.mark.parametrize("phase", [None, 1, "", "no key"])
+def test_an_event_without_a_phase_is_lost_and_said(tmp_path, phase):
+    document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7.0005, 5, 2)]
+    document[0]["ph"] = phase
+    if phase == "no key":
+        del document[0]["ph"]
+    trace = read_trace(write(tmp_path / "a.json", document))
+    assert trace.events.on_device.sum() == 1
+    assert [*map(str, trace.lost)] == ["a.json: not read: 1 events that make no sense; all else is kept"]
