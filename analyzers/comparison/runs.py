@@ -38,7 +38,7 @@ from analyzers.comparison.promises import odd_gone, promised
 from analyzers.comparison.serial import OF_BLOCKS, OF_STEPS
 from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
 from analyzers.layers import BUCKET_MEASURES, BucketRow, LayerRow
-from analyzers.notices import Code, Notice
+from analyzers.notices import Code, Notice, Weight
 from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, Window, gradient_steps, group_steps, typical_of
 from analyzers.run import HIGH_DISTORTION
 from analyzers.step_parts import EXPOSED, SPLIT_PARTS, fields_of
@@ -339,6 +339,8 @@ def _warnings(name: str, report: Report) -> Iterator[Notice]:
     if missing:
         text = f"{name} lacks {missing} of its {report.run.world_size} ranks: its figures are from the others"
         yield Notice(Code.RANKS_MISSING, text)
+    doubtful = (warning for warning in report.run.warnings if warning.code.facts.weight is not Weight.GRADED)
+    yield from (warning.within(f"{name}: ") for warning in doubtful)
 
 
 def _of_both(a: Report, b: Report) -> Iterator[Notice]:

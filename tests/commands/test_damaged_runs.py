@@ -116,3 +116,12 @@ def test_pictures_and_timelines_say_on_stderr_what_was_lost(capsys, tmp_path, wo
     assert main([*words.format(run=run, out=tmp_path).split(), "--force"]) == 0
     lost = r"^warning: .*rank1\.json\.gz: .*not read: the end of the gzip stream"
     assert re.search(lost, capsys.readouterr().err, re.MULTILINE)
+
+
+def test_a_comparison_says_what_was_lost_of_each_run(capsys, tmp_path):
+    run = Path(shutil.copytree(SKEW, tmp_path / "run"))
+    (run / "links.json").write_text("{")
+    assert main(["compare", str(SKEW), str(run), "--json"]) == 0
+    said = [(warning["code"], warning["text"]) for warning in json.loads(capsys.readouterr().out)["warnings"]]
+    assert [code for code, _ in said if code == "calibration_unreadable"]
+    assert all(text.startswith("B: ") for code, text in said if code == "calibration_unreadable")
