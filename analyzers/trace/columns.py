@@ -8,6 +8,7 @@ What is not wanted leaves no trace. Parts of several processes become those of o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -55,6 +56,8 @@ from analyzers.trace.range_names import PREFIX as MODULE
 # Of Python's functions, a profile `with_modules` has the modules: these are always read, and are ranges to analyses.
 _PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
+# Without these, as far as it writes them, an event does not say what it is, or when.
+_NEEDED = ("ph", "cat", "ts")
 # Stand in a column of categories for rows that are not wanted, and for those whose name decides.
 _UNWANTED, _BY_NAME = -1, -2
 
@@ -444,13 +447,18 @@ def _parse_event(row: Any) -> Event | None:
 
 
 def _without_odd_values(row: dict[str, Any]) -> dict[str, Any]:
-    """The event without those values and arguments that are not of their type, if it still has its times.
+    """The event without those values and arguments that are not of their type; none where one is that it needs.
 
-    A name and a stream stay as their texts: what runs on such a stream runs on none of the others.
+    A name and a stream stay as they are written: what runs on such a stream runs on none of the others.
     """
     said = row.get("args")
-    args = said if isinstance(said, dict) else {}
-    row = row | {key: str(row[key]) for key in ("name",) if key in row}
-    args = args | {key: str(args[key]) for key in ("stream",) if key in args}
+    args = _with_text(said, "stream") if isinstance(said, dict) else {}
     args = {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
-    return {key: value for key, value in row.items() if key == "ts" or convert({key: value}, Event)} | {"args": args}
+    row = _with_text(row, "name")
+    return {key: value for key, value in row.items() if key in _NEEDED or convert({key: value}, Event)} | {"args": args}
+
+
+def _with_text(row: dict[str, Any], key: str) -> dict[str, Any]:
+    """The row with what it says for a key as text, if it says anything."""
+    value = row.get(key, "")
+    return row if isinstance(value, str) else row | {key: json.dumps(value, default=str)}

@@ -72,12 +72,6 @@ class EventStream:
     def __post_init__(self) -> None:
         self.damage = Damage(self.rows)
 
-    def run(self) -> None:
-        """Read the document to its end. Raises NoEvents, TooLarge."""
-        text = self.start()
-        self.go_on(text, self.blocks)
-        self.end(text)
-
     def start(self) -> bytearray:
         """Read up to the first events, and return the text that follows those. Raises NoEvents.
 
@@ -234,8 +228,9 @@ class EventStream:
         """Take the events of a damaged text one by one; how many bytes are done with."""
         self._is_walked = True
         walk = Walk(text[1:], self.damage, self.separator, is_all)
+        done = walk.take()
         self._ended = self._ended or walk.is_over
-        return walk.done
+        return done
 
     def _is_list_end(self, text: bytearray, bracket: int, is_all: bool) -> bool:
         """Whether a bracket ends the list: not if events follow it, nor before it is known what does."""

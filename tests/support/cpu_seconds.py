@@ -31,7 +31,7 @@ import pytest
 
 MOST = "MOST_CPU_S"
 PR_SET_CHILD_SUBREAPER = 36
-# What the core takes for a piece of work whose seconds count: it takes 330 for the first tier as of e746295c.
+# What a piece of work takes on the core whose seconds are counted: it has 330 of them for the first tier of e746295c.
 PIECE_S = 0.0048
 BETWEEN_PIECES_S = 2
 

@@ -48,31 +48,38 @@ MOST_CPU_S = 20
 MOST_BYTES = 1 << 30
 _ZSTANDARD_BLOCK = 1 << 17
 RUN = SAMPLES / "skew-memory"
-OF_RUN = (
-    "report {run} --json --html {out}/p.html --workers 1",
-    "report {run} --full --workers 1",
-    "report {run} --csv {out} --workers 1",
-    "compare {run} {other} --html {out}/p.html --workers 1",
-    "whatif {run} --json --workers 1",
-    "export {run} -o {out}/p.pftrace --workers 1",
-    "plot {run} --kind breakdown -o {out}/p.svg --workers 1",
-    "plot {run} --kind timeline -o {out}/p.svg --workers 1",
+
+
+def _by_one(*commands: str) -> tuple[str, ...]:
+    """Commands that read in this process alone."""
+    return tuple(f"{words} --workers 1" for words in commands)
+
+
+OF_RUN = _by_one(
+    "report {run} --json --html {out}/p.html",
+    "report {run} --full",
+    "report {run} --csv {out}",
+    "compare {run} {other} --html {out}/p.html",
+    "whatif {run} --json",
+    "export {run} -o {out}/p.pftrace",
+    "plot {run} --kind breakdown -o {out}/p.svg",
+    "plot {run} --kind timeline -o {out}/p.svg",
 )
-OF_REPORT = (
-    "compare {file} {whole} --json --workers 1",
-    "compare {whole} {file} --full --workers 1",
-    "compare {whole} {file} --html {out}/p.html --workers 1",
+OF_REPORT = _by_one(
+    "compare {file} {whole} --json",
+    "compare {whole} {file} --full",
+    "compare {whole} {file} --html {out}/p.html",
 )
-OF_LINKS = (
-    "report {run} --links {file} --json --workers 1",
-    "whatif {run} --links {file} --json --workers 1",
-    "plot {run} --kind bandwidth --links {file} -o {out}/p.svg --workers 1",
-    "export {run} --links {file} -o {out}/p.pftrace --workers 1",
+OF_LINKS = _by_one(
+    "report {run} --links {file} --json",
+    "whatif {run} --links {file} --json",
+    "plot {run} --kind bandwidth --links {file} -o {out}/p.svg",
+    "export {run} --links {file} -o {out}/p.pftrace",
 )
 OF_SWEEP = (
     "sweep --report {run} -o {out}/study",
     "sweep --report {run} --json",
-    "compare {run} {run} --json --workers 1",
+    *_by_one("compare {run} {run} --json"),
 )
 
 
@@ -206,9 +213,8 @@ def _listed(folder: Path, but: Path) -> set[Path]:
 def compared(report: dict[str, Any], whole: dict[str, Any]) -> str:
     """How a report ended, beside the whole run's: without a word it has the same figures."""
     is_silent = report["run"]["warnings"] == whole["run"]["warnings"]
-    return (
-        "wrong: other figures, and no word of it" if is_silent and report["windows"] != whole["windows"] else "reported"
-    )
+    is_other = report["windows"] != whole["windows"]
+    return "wrong: other figures, and no word of it" if is_silent and is_other else "reported"
 
 
 def _ended(words: list[str], named: list[str]) -> tuple[str, str]:

@@ -143,7 +143,7 @@ def test_a_name_that_is_no_text_stays_as_it_is_written(tmp_path):
     document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
     document[0]["name"], document[1]["name"] = ["a"], None
     events = read_trace(write(tmp_path / "a.json", document)).events
-    assert {events.names[code] for code in events.name} == {"['a']", "None", "relu", "cudaLaunchKernel"}
+    assert {events.names[code] for code in events.name} == {'["a"]', "null", "relu", "cudaLaunchKernel"}
 
 
 def test_times_that_cannot_be_are_left_out(tmp_path):
@@ -234,6 +234,17 @@ def test_an_event_without_a_phase_is_lost_and_said(tmp_path, phase):
     document[0]["ph"] = phase
     if phase == "no key":
         del document[0]["ph"]
+    assert_first_is_lost(tmp_path, document)
+
+
+@pytest.mark.parametrize("category", [None, -1e308, [], {"a": 1}])
+def test_an_event_whose_category_is_no_text_is_lost_and_said(tmp_path, category):
+    document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7.0005, 5, 2)]
+    document[0]["cat"] = category
+    assert_first_is_lost(tmp_path, document)
+
+
+def assert_first_is_lost(tmp_path, document):
     trace = read_trace(write(tmp_path / "a.json", document))
     assert trace.events.on_device.sum() == 1
     assert [*map(str, trace.lost)] == ["a.json: not read: 1 events that make no sense; all else is kept"]

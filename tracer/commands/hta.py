@@ -123,7 +123,9 @@ def _analyzed(source: Run, options: argparse.Namespace) -> Analysis:
     from analyzers.run import load
 
     if options.analysis == DIFF:
-        return diff(source, load(options.other, memory=memory()), options.rank, options.step)
+        other = load(options.other, memory=memory())
+        tell_warnings(other.warnings)
+        return diff(source, other, options.rank, options.step)
     analyses = dict(zip(OF_RANKS, (idle, queue, launches, kernels), strict=True))
     return analyses[options.analysis](source, options.rank)
 

@@ -143,26 +143,30 @@ def _keys_of_events(text: str) -> int:
 
 
 class Walk:
-    """Takes the events of a damaged text one by one, from brace to brace. Raises NoEvents.
+    """Takes the events of a damaged text one by one, from brace to brace.
 
-    `done` says how many of its bytes are done with, `is_over` whether the list ended there. More of the text may come
-    unless it `is_all`; `separator` is what stands between two events, as far as that is known.
+    More of the text may come unless it `is_all`; `separator` is what stands between two events, as far as that is
+    known. `is_over` says whether the list ended in what was taken.
     """
 
     def __init__(self, text: bytes | bytearray, damage: Damage, separator: bytes | None, is_all: bool) -> None:
         written = text.decode("utf-8", errors="surrogateescape")
-        self._text, self._damage, self._is_all = clean(written), damage, is_all
+        self._written, self._text, self._damage, self._is_all = written, clean(written), damage, is_all
         self._separator = None if separator is None else separator.decode()
         # Where the separator was found last; the text's end where there is no more.
         self._cut = -1
+        self.is_over = False
+
+    def take(self) -> int:
+        """Take its events; how many bytes are done with. Raises NoEvents where nearly nothing makes sense."""
         offset = self._take_events()
         end = self._text.find("]", offset)
         self.is_over = end >= 0 and not self._text[offset:end].strip(_GAP)
         if self.is_over:
-            damage.commas += self._text.count(",", offset, end)
-            damage.check_commas(0)
+            self._damage.commas += self._text.count(",", offset, end)
+            self._damage.check_commas(0)
             offset = end
-        self.done = len(written[:offset].encode("utf-8", errors="surrogateescape"))
+        return len(self._written[:offset].encode("utf-8", errors="surrogateescape"))
 
     def _take_events(self) -> int:
         """Take them; where the last one ends, or one that may not be whole yet begins."""
