@@ -58,6 +58,7 @@ _PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
 # Without these, as far as it writes them, an event does not say what it is, or when.
 _NEEDED = ("ph", "cat", "ts")
+_NAMES = ("name", "pid", "tid")
 # Stand in a column of categories for rows that are not wanted, and for those whose name decides.
 _UNWANTED, _BY_NAME = -1, -2
 
@@ -170,6 +171,8 @@ class EventColumns:
         self._has_calls = has_calls
         # Events that could not be taken, and those that do not say what they are.
         self.lost_events = self.phaseless = 0
+        # Names, processes and threads of others that are of no such type.
+        self.odd_names = 0
         # How many events were taken before each that makes no sense, and the bytes of those.
         self.breaks: list[int] = []
         self.unread = 0
@@ -271,6 +274,9 @@ class EventColumns:
         sensible = [event for event in events if event is not None]
         self._waiting += sensible
         self.lost_events += len(events) - len(sensible)
+        self.odd_names += sum(
+            len(_odd_names(row)) for row, event in zip(rows, events, strict=True) if event is not None
+        )
         self.breaks += [self.taken()] * (len(events) > len(sensible))
         if len(self._waiting) >= _WAITING:
             self._append_waiting()
@@ -449,16 +455,21 @@ def _parse_event(row: Any) -> Event | None:
 def _without_odd_values(row: dict[str, Any]) -> dict[str, Any]:
     """The event without those values and arguments that are not of their type; none where one is that it needs.
 
-    A name and a stream stay as they are written: what runs on such a stream runs on none of the others.
+    What names something stays as it is written: what runs on such a stream or thread runs on none of the others.
     """
     said = row.get("args")
-    args = _with_text(said, "stream") if isinstance(said, dict) else {}
+    args = said if isinstance(said, dict) else {}
+    row, args = row | _texts(row, _odd_names(row)), args | _texts(args, {"stream"} & args.keys())
     args = {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
-    row = _with_text(row, "name")
     return {key: value for key, value in row.items() if key in _NEEDED or convert({key: value}, Event)} | {"args": args}
 
 
-def _with_text(row: dict[str, Any], key: str) -> dict[str, Any]:
-    """The row with what it says for a key as text, if it says anything."""
-    value = row.get(key, "")
-    return row if isinstance(value, str) else row | {key: json.dumps(value, default=str)}
+def _odd_names(row: dict[str, Any]) -> list[str]:
+    """Which keys that name an event, its process or its thread have a value of another type."""
+    said = [(key, row[key]) for key in _NAMES if key in row]
+    return [key for key, value in said if not isinstance(value, str) and not convert({key: value}, Event)]
+
+
+def _texts(row: dict[str, Any], keys: Iterable[str]) -> dict[str, str]:
+    """What is written for these keys, where it is no text."""
+    return {key: json.dumps(row[key], default=str) for key in keys if not isinstance(row[key], str)}

@@ -142,7 +142,9 @@ def test_a_kernel_whose_stream_is_no_number_runs_on_one_of_its_own_and_is_said(t
 def test_a_name_that_is_no_text_stays_as_it_is_written(tmp_path):
     document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
     document[0]["name"], document[1]["name"] = ["a"], None
-    events = read_trace(write(tmp_path / "a.json", document)).events
+    trace = read_trace(write(tmp_path / "a.json", document))
+    events = trace.events
+    assert [*map(str, trace.lost)] == ["a.json: not read: 2 names, processes and threads of rows; all else is kept"]
     assert {events.names[code] for code in events.name} == {'["a"]', "null", "relu", "cudaLaunchKernel"}
 
 
@@ -226,6 +228,17 @@ def test_whoever_looks_at_frames_does_not_stop_the_reading(tmp_path):
     finally:
         sys.setprofile(None)
     assert len(events) and kept
+
+
+@pytest.mark.parametrize("key", ["pid", "tid"])
+@pytest.mark.parametrize(("value", "odd"), [([[]], 1), (None, 1), (1.5, 1), ("x", 0), ("7", 0), (7, 0)])
+def test_a_thread_or_process_that_is_none_is_said(tmp_path, key, value, odd):
+    document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
+    document[1][key] = value
+    trace = read_trace(write(tmp_path / "a.json", document))
+    assert sum(len(process.events) for process in trace.processes) == 4
+    said = ["a.json: not read: 1 names, processes and threads of rows; all else is kept"]
+    assert [*map(str, trace.lost)] == said * odd
 
 
 @pytest.mark.parametrize("phase", [None, 1, "", "no key"])
