@@ -8,7 +8,6 @@ What is not wanted leaves no trace. Parts of several processes become those of o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -58,7 +57,8 @@ _PYTHON = "python_function"
 _FLOW_PHASES = ("s", "t", "f")
 # Without these, as far as it writes them, an event does not say what it is, or when.
 _NEEDED = ("ph", "cat", "ts")
-_NAMES = ("name", "pid", "tid")
+# Events without these are lost, or said to be without a duration.
+_SAID_APART = {*_NEEDED, "dur"}
 # Stand in a column of categories for rows that are not wanted, and for those whose name decides.
 _UNWANTED, _BY_NAME = -1, -2
 
@@ -171,8 +171,8 @@ class EventColumns:
         self._has_calls = has_calls
         # Events that could not be taken, and those that do not say what they are.
         self.lost_events = self.phaseless = 0
-        # Names, processes and threads of others that are of no such type.
-        self.odd_names = 0
+        # Values of others that are not of their type.
+        self.odd_values = 0
         # How many events were taken before each that makes no sense, and the bytes of those.
         self.breaks: list[int] = []
         self.unread = 0
@@ -270,14 +270,12 @@ class EventColumns:
         return quotes
 
     def _take_rows(self, rows: Sequence[Any]) -> None:
-        events = [_parse_event(row) for row in rows]
-        sensible = [event for event in events if event is not None]
+        parsed = [_parse_event(row) for row in rows]
+        sensible = [event for event, _ in parsed if event is not None]
         self._waiting += sensible
-        self.lost_events += len(events) - len(sensible)
-        self.odd_names += sum(
-            len(_odd_names(row)) for row, event in zip(rows, events, strict=True) if event is not None
-        )
-        self.breaks += [self.taken()] * (len(events) > len(sensible))
+        self.lost_events += len(parsed) - len(sensible)
+        self.odd_values += sum(odd for event, odd in parsed if event is not None)
+        self.breaks += [self.taken()] * (len(parsed) > len(sensible))
         if len(self._waiting) >= _WAITING:
             self._append_waiting()
 
@@ -443,33 +441,26 @@ def _sample_columns(args: Sequence[Args], rows: NDArray[np.intp]) -> dict[str, I
     return {"sample_row": rows, "sample_held_ns": int64_column([args[row].held for row in rows.tolist()])}
 
 
-def _parse_event(row: Any) -> Event | None:
-    """An event as far as it makes sense; None where it has no times that can be read, or is no event at all."""
+def _parse_event(row: Any) -> tuple[Event | None, int]:
+    """An event as far as it makes sense, and how many values of it do not.
+
+    None where it is no event at all, or a value is not of its type that it needs.
+    """
     if not isinstance(row, dict):
-        return None
+        return None, 0
     if isinstance(row.get("args"), dict):
         row = row | {"args": with_raw(row["args"])}
-    return convert(row, _DecimalEvent) or convert(_without_odd_values(row), _DecimalEvent)
+    event = convert(row, _DecimalEvent)
+    if event is not None:
+        return event, 0
+    args = row.get("args")
+    sound_args = _sound_values(args, TypedArgs) if isinstance(args, dict) else args
+    sound = _sound_values(row | {"args": sound_args}, Event)
+    odd = len(row.keys() - sound.keys() - _SAID_APART)
+    odd += len(args) - len(sound_args) if isinstance(args, dict) else 0
+    return convert(sound | {key: row[key] for key in _NEEDED if key in row}, _DecimalEvent), odd
 
 
-def _without_odd_values(row: dict[str, Any]) -> dict[str, Any]:
-    """The event without those values and arguments that are not of their type; none where one is that it needs.
-
-    What names something stays as it is written: what runs on such a stream or thread runs on none of the others.
-    """
-    said = row.get("args")
-    args = said if isinstance(said, dict) else {}
-    row, args = row | _texts(row, _odd_names(row)), args | _texts(args, {"stream"} & args.keys())
-    args = {key: value for key, value in args.items() if convert({key: value}, TypedArgs)}
-    return {key: value for key, value in row.items() if key in _NEEDED or convert({key: value}, Event)} | {"args": args}
-
-
-def _odd_names(row: dict[str, Any]) -> list[str]:
-    """Which keys that name an event, its process or its thread have a value of another type."""
-    said = [(key, row[key]) for key in _NAMES if key in row]
-    return [key for key, value in said if not isinstance(value, str) and not convert({key: value}, Event)]
-
-
-def _texts(row: dict[str, Any], keys: Iterable[str]) -> dict[str, str]:
-    """What is written for these keys, where it is no text."""
-    return {key: json.dumps(row[key], default=str) for key in keys if not isinstance(row[key], str)}
+def _sound_values(row: dict[str, Any], of: type[msgspec.Struct]) -> dict[str, Any]:
+    """The values that are of their type."""
+    return {key: value for key, value in row.items() if convert({key: value}, of)}

@@ -93,8 +93,8 @@ def read_trace(
     counts = {
         "events that make no sense": damage.lost_events + columns.sense()[1],
         "events without a time": built.untimed,
-        "names, processes and threads of rows": columns.odd_names,
-        "streams of kernels, copies and sets": built.unplaced,
+        "values that are not of their type": columns.odd_values,
+        "streams that are no numbers": built.unplaced,
         "places that are no JSON, where any number of events may be missing": damage.places,
         "bytes of text in these": damage.lost_bytes,
     }

@@ -102,7 +102,8 @@ def test_samples_of_pythons_stack_stand_beside_the_rows(tmp_path):
     assert names == ["log (train.py:7)", "load (data.py:3)", "load (data.py:3)"]
     assert (samples.noted_ns.tolist(), samples.since_ns.tolist()) == ([5000, 9000, 12000], [3000, 9000, 12000])
     assert samples.thread.tolist() == [20] * 3
-    assert (trace.lost, trace.unknown) == ((), ())
+    said = ["a.json: not read: 1 values that are not of their type; all else is kept"]
+    assert ([*map(str, trace.lost)], trace.unknown) == (said, ())
     kept = read_trace(tmp_path / "a.json", categories=[Category.KERNEL]).events
     assert len(kept.samples) == 0
 
@@ -122,30 +123,28 @@ def test_an_odd_argument_costs_no_event(tmp_path):
     document += ["no event", {"ph": "X", "cat": "kernel", "name": "late", "ts": "never"}]
     trace = read_trace(write(tmp_path / "rank3.json", document))
     assert trace.events.start_ns[trace.events.on_device].tolist() == [1000, 7000]
-    lost = "2 events that make no sense; 1 streams of kernels, copies and sets"
+    lost = "2 events that make no sense; 3 values that are not of their type; 1 streams that are no numbers"
     assert [*map(str, trace.lost)] == [f"rank3.json: not read: {lost}; all else is kept"]
 
 
-@pytest.mark.parametrize(
-    ("stream", "unread"), [*((odd, 1) for odd in ("x", None, 1.5, [], {"a": 1})), ("7", 0), (7, 0)]
-)
-def test_a_kernel_whose_stream_is_no_number_runs_on_one_of_its_own_and_is_said(tmp_path, stream, unread):
+@pytest.mark.parametrize("key", ["stream", "correlation", "device", "bytes", "name", "pid", "tid", "args"])
+@pytest.mark.parametrize("odd", [None, 1.5, [[]]])
+def test_a_value_of_another_type_costs_itself_alone_and_is_said(tmp_path, key, odd):
     document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
-    next(row for row in document if row["cat"] == "kernel")["args"]["stream"] = stream
+    of = document[0] if key in document[0] else document[0]["args"]
+    of[key] = odd
     trace = read_trace(write(tmp_path / "a.json", document))
-    odd, other = trace.events.stream[trace.events.on_device].tolist()
-    assert (odd < 0, odd != other) == (unread, unread)
-    said = ["a.json: not read: 1 streams of kernels, copies and sets; all else is kept"]
-    assert [*map(str, trace.lost)] == said * unread
+    assert sum(len(process.events) for process in trace.processes) == 4
+    said = "a.json: not read: 1 values that are not of their type; all else is kept"
+    assert [*map(str, trace.lost)] == [said]
 
 
-def test_a_name_that_is_no_text_stays_as_it_is_written(tmp_path):
-    document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
-    document[0]["name"], document[1]["name"] = ["a"], None
+def test_a_stream_that_is_no_number_is_one_of_its_own_and_is_said(tmp_path):
+    document = [*kernel("gemm", 1, 5, 1, stream="x"), *kernel("relu", 7, 5, 2, stream="7"), *kernel("add", 20, 5, 3)]
     trace = read_trace(write(tmp_path / "a.json", document))
-    events = trace.events
-    assert [*map(str, trace.lost)] == ["a.json: not read: 2 names, processes and threads of rows; all else is kept"]
-    assert {events.names[code] for code in events.name} == {'["a"]', "null", "relu", "cudaLaunchKernel"}
+    odd, *others = trace.events.stream[trace.events.on_device].tolist()
+    assert (odd < 0, others) == (True, [7, 7])
+    assert [*map(str, trace.lost)] == ["a.json: not read: 1 streams that are no numbers; all else is kept"]
 
 
 def test_times_that_cannot_be_are_left_out(tmp_path):
@@ -228,17 +227,6 @@ def test_whoever_looks_at_frames_does_not_stop_the_reading(tmp_path):
     finally:
         sys.setprofile(None)
     assert len(events) and kept
-
-
-@pytest.mark.parametrize("key", ["pid", "tid"])
-@pytest.mark.parametrize(("value", "odd"), [([[]], 1), (None, 1), (1.5, 1), ("x", 0), ("7", 0), (7, 0)])
-def test_a_thread_or_process_that_is_none_is_said(tmp_path, key, value, odd):
-    document = [*kernel("gemm", 1, 5, 1), *kernel("relu", 7, 5, 2)]
-    document[1][key] = value
-    trace = read_trace(write(tmp_path / "a.json", document))
-    assert sum(len(process.events) for process in trace.processes) == 4
-    said = ["a.json: not read: 1 names, processes and threads of rows; all else is kept"]
-    assert [*map(str, trace.lost)] == said * odd
 
 
 @pytest.mark.parametrize("phase", [None, 1, "", "no key"])
