@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from analyzers.arrays import Int64, sorted_set
@@ -18,31 +20,59 @@ def in_order(time_ns: Int64, source: Int64, target: Int64) -> Int64:
     Recorded times give the order but where edges run back in them, by the clocks' error, and where several points share
     an instant. Raises NoOrder where edges run in a circle.
     """
-    size = len(time_ns)
-    reached = _relaxed(time_ns, source, target, 0, size)
+    reached = _reached(time_ns, _Edges.of(len(time_ns), source, target))
     tied = reached[source] == reached[target]
-    # No point lies deeper than all that share its instant.
-    most = int(np.unique(reached, return_counts=True)[1].max(initial=0))
-    depth = _relaxed(np.zeros(size, dtype=np.int64), source[tied], target[tied], 1, most)
-    return np.lexsort((depth, reached))
+    return np.lexsort((_depth(_Edges.of(len(time_ns), source[tied], target[tied])), reached))
 
 
-def _relaxed(value: Int64, source: Int64, target: Int64, lag: int, most: int) -> Int64:
-    """Return values, raised until each is at least its sources' plus a lag, in so many rounds at most.
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """Edges of points by their source: those out of point p are first[p]:first[p + 1]."""
 
-    Each round looks only at edges out of what the round before raised.
+    source: Int64
+    target: Int64
+    first: Int64
+
+    @classmethod
+    def of(cls, points: int, source: Int64, target: Int64) -> _Edges:
+        """Sort edges of so many points."""
+        order = np.argsort(source, kind="stable")
+        return cls(source[order], target[order], np.searchsorted(source[order], np.arange(points + 1)))
+
+    def out_of(self, points: Int64) -> Int64:
+        """Return the edges out of some points, by index."""
+        counts = self.first[points + 1] - self.first[points]
+        return np.repeat(self.first[points] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+
+
+def _reached(time_ns: Int64, of: _Edges) -> Int64:
+    """Return when each point is at the earliest: not before any that precedes it.
+
+    Each round looks only at edges out of what the round before put off.
     """
-    value = value.copy()
-    order = np.argsort(source, kind="stable")
-    source, target = source[order], target[order]
-    first = np.searchsorted(source, np.arange(len(value) + 1))
-    edges = np.arange(len(source))
-    for _ in range(most + 1):
-        edges = edges[value[source[edges]] + lag > value[target[edges]]]
+    reached, edges = time_ns.copy(), np.arange(len(of.source))
+    while True:
+        edges = edges[reached[of.source[edges]] > reached[of.target[edges]]]
         if not len(edges):
-            return value
-        np.maximum.at(value, target[edges], value[source[edges]] + lag)
-        raised = sorted_set(target[edges])
-        counts = first[raised + 1] - first[raised]
-        edges = np.repeat(first[raised] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-    raise NoOrder("what waits for what runs in a circle")
+            return reached
+        np.maximum.at(reached, of.target[edges], reached[of.source[edges]])
+        edges = of.out_of(sorted_set(of.target[edges]))
+
+
+def _depth(of: _Edges) -> Int64:
+    """Return how many edges the longest way to each point has, by Kahn's levels: each edge is looked at once.
+
+    Raises NoOrder where edges run in a circle.
+    """
+    depth, level, left = np.zeros(len(of.first) - 1, dtype=np.int64), 0, len(of.source)
+    awaited = np.bincount(of.target, minlength=len(depth))
+    points = np.flatnonzero(awaited == 0)
+    while len(points):
+        depth[points] = level
+        reached = of.target[of.out_of(points)]
+        np.subtract.at(awaited, reached, 1)
+        points = sorted_set(reached[awaited[reached] == 0])
+        level, left = level + 1, left - len(reached)
+    if left:
+        raise NoOrder("what waits for what runs in a circle")
+    return depth
