@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test test-all fuzz check packages lowest extras pythons environments pictures docs clean
+.PHONY: install demo test test-all fuzz profile check packages lowest extras pythons environments pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -32,6 +32,10 @@ test-all: test
 CASES ?= 20000
 fuzz: install
 	$(BIN)/python -m benchmarks.fuzzing --cases $(CASES) $(if $(SEED),--seed $(SEED))
+
+# Where the time of one report goes, phase by phase; of RUN, or of a trace of 100 MB that is made for it.
+profile: install
+	$(BIN)/python benchmarks/report_profile.py $(RUN)
 
 check: install
 	$(BIN)/ruff check .
