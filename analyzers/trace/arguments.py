@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -42,20 +42,29 @@ Number = Annotated[int, msgspec.Meta(ge=UNKNOWN, lt=1 << 62)]
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
-    """The arguments that are read. What differs between writers (text or number or list) is taken as it comes.
+    """The arguments that are read, as Kineto orders those of most rows.
+
+    What differs between writers (text or number or list) is taken as it comes.
 
     Shapes and grids are looked at for few rows, and stay text.
     """
 
-    correlation: int = UNKNOWN
+    external: int | str = msgspec.field(default=UNKNOWN, name="External id")
+    forward: Number = msgspec.field(default=UNKNOWN, name="Sequence number")
+    forward_thread: Number = msgspec.field(default=UNKNOWN, name="Fwd thread id")
+    concrete: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
+    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
+    dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
     device: int = UNKNOWN
     stream: int | str = UNKNOWN  # ROCm writes a pointer, as text, on its host rows
+    correlation: int = UNKNOWN
     bytes: int = UNKNOWN
+    grid: msgspec.Raw = _NOTHING
+    block: msgspec.Raw = _NOTHING
+    graph: int | str = msgspec.field(default=UNKNOWN, name="graph id")  # of CUDA graphs, whose rows alone have one
     from_device: int = msgspec.field(default=UNKNOWN, name="fromDevice")
     in_device: int = msgspec.field(default=UNKNOWN, name="inDevice")
     to_device: int = msgspec.field(default=UNKNOWN, name="toDevice")
-    external: int | str = msgspec.field(default=UNKNOWN, name="External id")
-    graph: int | str = msgspec.field(default=UNKNOWN, name="graph id")  # of CUDA graphs, whose rows alone have one
     collective: str = msgspec.field(default="", name="Collective name")
     elements_in: Any = msgspec.field(default=UNKNOWN, name="In msg nelems")
     elements_out: Any = msgspec.field(default=UNKNOWN, name="Out msg nelems")
@@ -70,13 +79,6 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     root: Any = msgspec.field(default=UNKNOWN, name="Rank")  # of collectives without a root the caller itself
     split_in: Any = msgspec.field(default="", name="In split size")
     split_out: Any = msgspec.field(default="", name="Out split size")
-    forward: Number = msgspec.field(default=UNKNOWN, name="Sequence number")
-    forward_thread: Number = msgspec.field(default=UNKNOWN, name="Fwd thread id")
-    dims: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input Dims")
-    types: msgspec.Raw = msgspec.field(default=_NOTHING, name="Input type")
-    concrete: msgspec.Raw = msgspec.field(default=_NOTHING, name="Concrete Inputs")
-    grid: msgspec.Raw = _NOTHING
-    block: msgspec.Raw = _NOTHING
     held: Number = msgspec.field(default=UNKNOWN, name="held_ns")  # of samples: how long Python had been held up
     label: Any = msgspec.field(default="", name="name")  # a process's, on rows that name one
 
@@ -201,17 +203,17 @@ class Codes(dict[K, int]):
         return code
 
 
-class ByCode:
-    """A number for each text of a dictionary encoding, found out once for each text."""
+class ByCode(Generic[K]):
+    """A number for each key of a dictionary encoding, found out once for each key."""
 
-    def __init__(self, codes: Codes[str], number: Callable[[str], int]) -> None:
+    def __init__(self, codes: Codes[K], number: Callable[[K], int]) -> None:
         self._codes, self._number = codes, number
         self._numbers = np.zeros(0, dtype=np.int8)
 
     def of(self, codes: NDArray[Any]) -> NDArray[np.int8]:
         """Return the numbers for some codes."""
         if len(self._numbers) < len(self._codes):
-            new = [self._number(text) for text in islice(self._codes, len(self._numbers), None)]
+            new = [self._number(key) for key in islice(self._codes, len(self._numbers), None)]
             self._numbers = np.r_[self._numbers, np.array(new, dtype=np.int8)]
         numbers: NDArray[np.int8] = self._numbers[codes]
         return numbers

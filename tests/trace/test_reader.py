@@ -75,11 +75,13 @@ def test_waiting_is_no_activity(tmp_path):
     assert not read_trace(write(tmp_path / "a.json", document)).events.on_device.any()
 
 
-def test_synchronizations_stand_beside_the_rows(tmp_path):
+@pytest.mark.parametrize("since_us", [0, 1_682_725_898_082_228], ids=["", "since 1970"])
+def test_synchronizations_stand_beside_the_rows(tmp_path, since_us):
     args = {"device": 1, "stream": 20, "correlation": 7, "wait_on_stream": 7, "wait_on_cuda_event_record_corr_id": 5}
-    wait = {"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "pid": 1, "tid": 20, "ts": 1, "dur": 2}
+    wait = {"ph": "X", "cat": "cuda_sync", "name": "Stream Wait Event", "pid": 1, "tid": 20, "dur": 2}
+    wait["ts"] = since_us + 1
     odd = wait | {"name": "Context Sync", "args": {"stream": -1, "wait_on_stream": 2**70, "correlation": 8}}
-    document = [{"ph": "M", "name": "process_name"}, wait | {"args": args}, *kernel("gemm", 1, 5, 1), odd]
+    document = [{"ph": "M", "name": "process_name"}, wait | {"args": args}, *kernel("gemm", since_us + 1, 5, 1), odd]
     events = read_trace(write(tmp_path / "a.json", document)).events
     assert [events.names[code] for code in events.name] == ["gemm", "cudaLaunchKernel"]
     assert events.position.tolist() == [2, 3]
@@ -87,7 +89,8 @@ def test_synchronizations_stand_beside_the_rows(tmp_path):
     assert [events.names[code] for code in syncs.name] == ["Stream Wait Event", "Context Sync"]
     assert (syncs.position.tolist(), syncs.correlation.tolist(), syncs.stream.tolist()) == ([1, 4], [7, 8], [20, -1])
     assert (syncs.wait_on_stream.tolist(), syncs.wait_on_record.tolist()) == ([7, -1], [5, -1])
-    assert (syncs.device.tolist(), syncs.start_ns.tolist(), syncs.dur_ns.tolist()) == ([1, 1], [1000] * 2, [2000] * 2)
+    assert (syncs.device.tolist(), syncs.dur_ns.tolist()) == ([1, 1], [2000] * 2)
+    assert syncs.start_ns.tolist() == [since_us * 1000 + 1000] * 2
 
 
 def test_samples_of_pythons_stack_stand_beside_the_rows(tmp_path):
