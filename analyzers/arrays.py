@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Protocol, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -87,7 +88,8 @@ def values_at(values: NDArray[T], index: NDArray[np.signedinteger], unknown: int
 
 def begins(values: NDArray[np.signedinteger]) -> Mask:
     """Return which entries differ from the one before; the first does."""
-    is_beginning: Mask = np.r_[np.ones(min(len(values), 1), dtype=bool), np.diff(values) != 0]
+    is_beginning = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=is_beginning[1:])
     return is_beginning
 
 
@@ -194,12 +196,18 @@ def rows_by(values: NDArray[np.signedinteger]) -> dict[int, Int64]:
         return {}
     if (values == values[0]).all():
         return {int(values[0]): np.arange(len(values))}
-    present = sorted_set(values)
+    keys, width = _digits(values)
+    if width > 2**16:
+        present = sorted_set(values)
+        keys, width = np.searchsorted(present, values), len(present)
     # numpy sorts numbers of 16 bits by their digits.
-    code = np.searchsorted(present, values).astype(np.uint16 if len(present) < 2**16 else np.int64)
-    order = np.argsort(code, kind="stable")
-    parts = np.split(order, np.searchsorted(code[order], np.arange(1, len(present))))
-    return dict(zip(present.tolist(), parts, strict=True))
+    order = np.argsort(keys.astype(np.uint16) if width <= 2**16 else keys, kind="stable")
+    ordered = values[order]
+    first = np.flatnonzero(begins(ordered))
+    bounds = [*first.tolist(), len(order)]
+    return {
+        value: order[low:high] for value, (low, high) in zip(ordered[first].tolist(), pairwise(bounds), strict=True)
+    }
 
 
 def find(ordered: Int64, wanted: Int64) -> Int64:

@@ -31,7 +31,7 @@ class Intervals:
         return len(self.start)
 
     def __or__(self, other: Intervals) -> Intervals:
-        return union_of(np.r_[self.start, other.start], np.r_[self.end, other.end])
+        return union_of(np.concatenate((self.start, other.start)), np.concatenate((self.end, other.end)))
 
     def __and__(self, other: Intervals) -> Intervals:
         met = crossings(self.start, self.end, other.start, other.end)
@@ -40,8 +40,8 @@ class Intervals:
     def __sub__(self, other: Intervals) -> Intervals:
         # What is cut out closes one piece and opens the next.
         cut = self & other
-        start = np.sort(np.r_[self.start, cut.end])
-        end = np.sort(np.r_[self.end, cut.start])
+        start = np.sort(np.concatenate((self.start, cut.end)))
+        end = np.sort(np.concatenate((self.end, cut.start)))
         left = end > start
         return Intervals(start[left], end[left])
 
@@ -60,7 +60,10 @@ class Intervals:
     @cached_property
     def _before(self) -> tuple[Int64, Int64]:
         """Return the first k intervals' length, and where the last ends: kept for callers that go step by step."""
-        return np.r_[0, np.cumsum(self.end - self.start)], np.r_[np.iinfo(np.int64).min // 2, self.end]
+        total, end = np.zeros((2, len(self) + 1), dtype=np.int64)
+        np.cumsum(self.end - self.start, out=total[1:])
+        end[0], end[1:] = np.iinfo(np.int64).min // 2, self.end
+        return total, end
 
     def _length_before(self, instant: Int64) -> Int64:
         """Return the set's length before each instant."""
@@ -119,9 +122,10 @@ def union_of(start: ArrayLike, end: ArrayLike) -> Intervals:
     if not len(starts):
         return Intervals(starts, ends)
     reach = np.maximum.accumulate(ends)
-    opens = np.r_[True, starts[1:] > reach[:-1]]
-    closes = np.r_[opens[1:], True]
-    return Intervals(starts[opens], reach[closes])
+    # One more than there are: what opens an interval closes the one before.
+    opens = np.ones(len(starts) + 1, dtype=bool)
+    np.greater(starts[1:], reach[:-1], out=opens[1:-1])
+    return Intervals(starts[opens[:-1]], reach[opens[1:]])
 
 
 EMPTY = union_of([], [])

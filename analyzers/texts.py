@@ -1,4 +1,4 @@
-"""Texts of values: characters that UTF-8 can encode, short reprs.
+"""Texts of values: characters that UTF-8 can encode, patterns in names, short reprs.
 
 A byte of a file's name, an argument or a variable that is no UTF-8 is half a surrogate pair to Python, which nothing
 can encode. The program keeps it, so that the file is found. In whatever is written each becomes U+FFFD, as bytes of a
@@ -8,14 +8,19 @@ trace do where it is read, and as what would steer a terminal does where it is s
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass
+from functools import cache, lru_cache, wraps
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 _HALF = re.compile("[\ud800-\udfff]")
+# So many texts of at most so many characters are kept with what they were found to be: 50 MB at most.
+_MOST_KEPT = 1 << 13
+_LONGEST_KEPT = 1 << 11
+T = TypeVar("T")
 
 
 def encodable(text: str) -> str:
@@ -29,6 +34,23 @@ def utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return encodable(text).encode()
+
+
+def keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
+    """Keep what was found of texts: ranks of a run have the same names. Longer ones, which are few, are not kept."""
+    kept = lru_cache(maxsize=_MOST_KEPT)(look_up)
+
+    @wraps(look_up)
+    def looked_up(*texts: str) -> T:
+        return (kept if sum(map(len, texts)) < _LONGEST_KEPT else look_up)(*texts)
+
+    return looked_up
+
+
+@cache
+def finder(pattern: re.Pattern[str]) -> Callable[[str], bool]:
+    """Return a function that says whether a pattern of the program's own is found in a text, and keeps its answers."""
+    return keep_answers(lambda text: pattern.search(text) is not None)
 
 
 def listed(items: Collection[object], most: int, rest: str = ", ...", joint: str = ", ") -> str:

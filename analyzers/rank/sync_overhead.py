@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, find
+from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, find, medians
 from analyzers.intervals import Intervals, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Breakdown, OtherLine, breakdown
 from analyzers.rank.ddp_reductions import Gradients
@@ -181,12 +181,8 @@ def _usual_lengths(
     key = distinct(events.name[kernels], events.grid[kernels], line[kernels]).index
     free = activity.comm.length_within(events.start_ns[kernels], events.end_ns[kernels]) == 0
     free &= events.grid[kernels] != UNKNOWN  # where no grids were recorded, names alone do not make kernels alike
-    order = np.argsort(key[free], kind="stable")
-    bounds = np.searchsorted(key[free][order], np.arange(key.max() + 2))
-    lengths = events.dur_ns[kernels][free][order]
-    median = np.full(key.max() + 1, np.nan)
-    for code in np.flatnonzero(np.diff(bounds) >= FEWEST_ALIKE).tolist():
-        median[code] = np.median(lengths[bounds[code] : bounds[code + 1]])
+    median = medians(events.dur_ns[kernels][free], key[free], int(key.max()) + 1)
+    median[np.bincount(key[free], minlength=len(median)) < FEWEST_ALIKE] = np.nan
     return median[key]
 
 

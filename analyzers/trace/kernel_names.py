@@ -9,7 +9,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.trace.libraries import has_hint, keep_answers, library_of
+from analyzers.texts import keep_answers
+from analyzers.trace.libraries import has_hint, library_of
 
 
 class Category(IntEnum):

@@ -19,6 +19,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, values_at
 from analyzers.rank.host.host_threads import Host, Places, Spans
+from analyzers.texts import keep_answers
 from analyzers.trace import NODE, TAKES_GRADIENT, Category
 
 
@@ -129,9 +130,14 @@ def _find_below(host: Host, nodes_and_numbered: tuple[Int64, Int64], number: Int
 
 def _encode_names(names: tuple[str, ...]) -> Int64:
     """Return a code for each name, equal for an operator and its node: `aten::_to_copy`, `NODE ToCopyBackward0`."""
-    words = [re.sub(r"[^a-z]", "", re.sub(r"Backward\d*.*$", "", name.rpartition(":")[2]).lower()) for name in names]
+    words = [*map(_word_of, names)]
     codes = {word: code for code, word in enumerate(dict.fromkeys(words))}
     return np.array([codes[word] for word in words], dtype=np.int64)
+
+
+@keep_answers
+def _word_of(name: str) -> str:
+    return re.sub(r"[^a-z]", "", re.sub(r"Backward\d*.*$", "", name.rpartition(":")[2]).lower())
 
 
 def _last_before(host: Host, nodes: Int64, operators: Int64, *keys: Int64) -> Int64:

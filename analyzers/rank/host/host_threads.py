@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, find, rows_by, values_at
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, begins, find, rows_by, values_at
+from analyzers.texts import finder
 from analyzers.trace import C10D, Category, Events
 
 # gloo has two threads for each group; more groups may be at work at a time.
@@ -77,7 +78,9 @@ class Spans(Columns):
         for thread, spans in self.by_thread.items():
             order = spans[np.lexsort((-self.end_ns[spans], self.start_ns[spans]))]
             reach = np.maximum.accumulate(self.end_ns[order])
-            tops[thread] = self._labelled(order[np.r_[True, self.start_ns[order][1:] >= reach[:-1]]])
+            is_top = np.ones(len(order), dtype=bool)
+            is_top[1:] = self.start_ns[order[1:]] >= reach[:-1]
+            tops[thread] = self._labelled(order[is_top])
         return tops
 
     def _labelled(self, spans: Int64) -> Labelled:
@@ -101,24 +104,25 @@ class Nest:
         spans = spans.take(spans.end_ns > spans.start_ns)
         spans = spans.take(np.lexsort((-spans.end_ns, spans.start_ns)))
         self._starts, self._ends = spans.start_ns, np.sort(spans.end_ns)
-        depth = np.arange(len(spans.label)) - np.searchsorted(self._ends, self._starts, side="right")
-        self._levels = [spans.take(rows) for rows in rows_by(depth).values()]
+        place = np.arange(len(spans.label))
+        depth = place - np.searchsorted(self._ends, self._starts, side="right")
+        # Those of one depth stand together, by start.
+        key = depth * len(place) + place
+        order = np.argsort(key)
+        self._key, self._spans = key[order], spans.take(order)
 
     def innermost(self, instant_ns: Int64) -> Int64:
         """Return for each instant the label of the innermost span that holds it, UNKNOWN for none.
 
         Around an instant at depth d it is the last that began at depth d.
         """
-        open_spans = np.searchsorted(self._starts, instant_ns, side="right")
-        open_spans = open_spans - np.searchsorted(self._ends, instant_ns, side="right")
-        holder = np.full(len(instant_ns), UNKNOWN, dtype=np.int64)
-        for depth, asked in rows_by(open_spans).items():
-            if depth > 0:
-                level = self._levels[depth - 1]
-                at = np.searchsorted(level.start_ns, instant_ns[asked], side="right") - 1
-                holds = (at >= 0) & (level.end_ns[at] > instant_ns[asked])
-                holder[asked] = np.where(holds, level.label[at], UNKNOWN)
-        return holder
+        if not len(self._key):
+            return np.full(len(instant_ns), UNKNOWN, dtype=np.int64)
+        begun = np.searchsorted(self._starts, instant_ns, side="right")
+        first_key = (begun - np.searchsorted(self._ends, instant_ns, side="right") - 1) * len(self._key)
+        last = np.searchsorted(self._key, first_key + begun) - 1
+        holds = (first_key >= 0) & (self._key[last] >= first_key) & (self._spans.end_ns[last] > instant_ns)
+        return np.where(holds, self._spans.label[last], UNKNOWN)
 
 
 def innermost(start_ns: Int64, end_ns: Int64, instant_ns: Int64, label: Int64) -> Int64:
@@ -133,7 +137,8 @@ class Host:
         self.events = events
         launches = np.flatnonzero((events.category == Category.LAUNCH) & (events.correlation != UNKNOWN))
         launches = launches[np.lexsort((events.start_ns[launches], events.correlation[launches]))]
-        self._launches = launches[np.r_[True, np.diff(events.correlation[launches]) > 0]] if len(launches) else launches
+        self._launches = launches[begins(events.correlation[launches])]
+        self._spans_named: dict[tuple[str, ...], Spans] = {}
 
     @cached_property
     def is_range(self) -> Mask:
@@ -204,10 +209,12 @@ class Host:
 
     def inside(self, places: Places, *prefixes: str) -> Mask:
         """Whether places lie inside a range or operator whose name starts with one of the prefixes."""
-        return self.spans(self.named(*prefixes)).outermost(places) >= 0
+        if prefixes not in self._spans_named:
+            self._spans_named[prefixes] = self.spans(self.named(*prefixes))
+        return self._spans_named[prefixes].outermost(places) >= 0
 
     def inside_any(self, places: Places, pattern: re.Pattern[str]) -> Mask:
         """Whether places lie inside a range or operator in whose name a pattern is."""
-        names = np.array([pattern.search(name) is not None for name in self.events.names], dtype=bool)
+        names = np.array([*map(finder(pattern), self.events.names)], dtype=bool)
         rows = np.flatnonzero(names[self.events.name] & self.is_range)
         return self.spans(rows).outermost(places) >= 0

@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, distinct
+from analyzers.texts import finder
 from analyzers.trace import COUNTED, Category, Events, flops_of, matrix_dtype
 
 
@@ -90,7 +91,7 @@ def _keep_innermost(events: Events, rows: Int64) -> Int64:
 
 def on_tensor_cores(names: tuple[str, ...], code: Int64) -> Mask:
     """Return which kernels, by the codes of their names, multiply on tensor cores whatever their operators hold."""
-    named: Mask = np.array([*(_ON_TENSOR_CORES.search(name) is not None for name in names), False], dtype=bool)
+    named: Mask = np.array([*map(finder(_ON_TENSOR_CORES), names), False], dtype=bool)
     return named[np.where(code == UNKNOWN, len(names), code)]
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
 from analyzers.rank.host import COMPILED, Autograd, Host, Places, Spans
+from analyzers.texts import finder
 from analyzers.trace import NODE, TAKES_GRADIENT, Collective, Module
 
 # Ranges of Inductor's around its code, and the node of its backward.
@@ -96,20 +97,21 @@ class Calls(Columns):
 
     def in_module(self, pattern: re.Pattern[str]) -> Mask:
         """Whether the module that calls has a name or class in which a pattern is."""
-        named = [pattern.search(f"{module.name} {module.type}") is not None for module in self.modules]
+        is_found = finder(pattern)
+        named = [is_found(f"{module.name} {module.type}") for module in self.modules]
         return values_at(np.array(named, dtype=bool), self.module, False)
 
     def over(self, pattern: re.Pattern[str]) -> Mask:
         """Whether the process group's description has a pattern."""
-        named = [pattern.search(text) is not None for text in self.descriptions]
+        named = [*map(finder(pattern), self.descriptions)]
         return values_at(np.array(named, dtype=bool), self.description, False)
 
-    @property
+    @cached_property
     def is_compiled(self) -> Mask:
         """Whether calls lie in compiled code, in which no range of a strategy's is left."""
         return self.inside(*COMPILED_CODE)
 
-    @property
+    @cached_property
     def is_replayed(self) -> Mask:
         """Whether calls are replayed by a CUDA graph, whose launch tells nothing of the single call."""
         named = np.array([name.startswith(GRAPH_LAUNCH) for name in self.host.events.names], dtype=bool)
@@ -120,12 +122,12 @@ class Calls(Columns):
         """Whether of strategies whose collectives modules call the recording found this one, and no other."""
         return self.recorded & CALLED_BY_MODULES == {name}
 
-    @property
+    @cached_property
     def is_floating(self) -> Mask:
         """Whether calls carry no whole numbers."""
         return ~self.is_integral
 
-    @property
+    @cached_property
     def in_model(self) -> Mask:
         """Whether a module's forward or a node of autograd calls, other than one that takes a gradient."""
         inside: Mask = (self.module >= 0) | (self.inside(NODE) & ~self.inside(TAKES_GRADIENT))

@@ -18,7 +18,6 @@ from analyzers.trace.libraries.lookup import (
     SIZED_BY,
     SPANS,
     has_hint,
-    keep_answers,
     kind_in,
     kind_in_call,
     library_of,

@@ -7,25 +7,18 @@ which stands behind that.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import lru_cache, wraps
-from typing import TypeVar
 
+from analyzers.texts import keep_answers
 from analyzers.trace.libraries.collective_kinds import COMMON_WORDS, Collective, Words, kind_by_words
 from analyzers.trace.libraries.library import Library
 from analyzers.trace.libraries.listed import LISTED
 
 # So much of a name is looked at; the longest that were met have a tenth of it.
 _LOOKED_AT = 1 << 16
-# So many names of at most so many characters are kept with what they were found to be: 50 MB at most.
-_MOST_KEPT = 1 << 13
-_LONGEST_KEPT = 1 << 11
 # Inductor names its kernels after every operator that they fuse: triton_poi_fused_reduce_scatter_tensor_0.
 _INDUCTOR = "triton_"
 # Words for communication that no library has for itself.
 _COMMON_HINTS = (*("all_?reduce", "all_?gather", "reduce_?scatter"), *("alltoall", "all_to_all", "sendrecv"))
-
-T = TypeVar("T")
 
 
 def _join(*patterns: str) -> str:
@@ -45,17 +38,6 @@ OPERATORS = tuple(prefix for library in LISTED for prefix in library.operators)
 SPANS = tuple(prefix for library in LISTED for prefix in library.spans)
 # What names of operators begin with whose shapes say the size of a collective, as one pattern.
 SIZED_BY = _join(*(pattern for library in LISTED for pattern in library.sized_by))
-
-
-def keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
-    """Keep what was looked up: ranks of a run have the same names. Longer ones, of which few exist, are not kept."""
-    kept = lru_cache(maxsize=_MOST_KEPT)(look_up)
-
-    @wraps(look_up)
-    def looked_up(*texts: str) -> T:
-        return (kept if sum(map(len, texts)) < _LONGEST_KEPT else look_up)(*texts)
-
-    return looked_up
 
 
 @keep_answers
