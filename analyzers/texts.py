@@ -1,4 +1,4 @@
-"""Texts of values: characters that UTF-8 can encode, patterns in names, short reprs.
+"""Texts of values: encodable characters, patterns in names, short reprs.
 
 A byte of a file's name, an argument or a variable that is no UTF-8 is half a surrogate pair to Python, which nothing
 can encode. The program keeps it, so that the file is found. In whatever is written each becomes U+FFFD, as bytes of a

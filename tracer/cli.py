@@ -14,12 +14,11 @@ from typing import NoReturn
 from analyzers.errors import AnalysisError
 from tracer.commands import COMMANDS, RECORD, SHELLS, command, completion_script
 from tracer.errors import RankFailed, TracerError
+from tracer.own_python import collect_rarely
 from tracer.second_reading import read_twice
 from tracer.version import VERSION
 
 PROGRAM = "tracer"
-# A report is a million small objects and no cycles: at Python's 700 looking for some is a quarter of its time.
-RARELY = 50_000
 # Commands that start trainings, which inherit the environment. To start its threads takes numpy as long as the rest of
 # its import, and a report has no algebra for them.
 TRAINS = {"record", "sweep", "calibrate", "doctor"}
@@ -142,7 +141,7 @@ def _subparsers(parser: Parser) -> dict[str, Parser]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; its exit code. Errors that a user can mend are one line on stderr."""
     _prepare_streams()
-    gc.set_threshold(RARELY)
+    collect_rarely()
     options = parse(sys.argv[1:] if arguments is None else arguments)
     try:
         code: int = read_twice(lambda: options.handler(options))

@@ -28,7 +28,7 @@ from analyzers.reporting import Report
 from analyzers.run import RankFile, find
 from analyzers.trace import Helpers
 from tracer.errors import TracerError, UsageError
-from tracer.own_python import environment, safe_environment
+from tracer.own_python import collect_rarely, environment, safe_environment
 from tracer.reading.cache import open_cache, wanted
 from tracer.reading.dask_cluster import cluster
 from tracer.reading.known_ranks import KnownRanks, keeper, looked_up
@@ -311,6 +311,7 @@ def _start_worker(done: Synchronized[int]) -> None:
     # The interrupt goes to this process's parent too, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    collect_rarely()
     _done_of_worker.append(done)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
