@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
 
 _HALF = re.compile("[\ud800-\udfff]")
-# So many texts of at most so many characters are kept with what they were found to be: 50 MB at most.
+# So many texts of at most so many characters each function keeps, with what they were found to be: 70 MB at most.
 _MOST_KEPT = 1 << 13
 _LONGEST_KEPT = 1 << 11
 T = TypeVar("T")
@@ -36,21 +36,25 @@ def utf8(text: str) -> bytes:
         return encodable(text).encode()
 
 
-def keep_answers(look_up: Callable[..., T]) -> Callable[..., T]:
+def keep_answers(look_up: Callable[..., T], longest: int = _LONGEST_KEPT) -> Callable[..., T]:
     """Keep what was found of texts: ranks of a run have the same names. Longer ones, which are few, are not kept."""
     kept = lru_cache(maxsize=_MOST_KEPT)(look_up)
 
     @wraps(look_up)
     def looked_up(*texts: str) -> T:
-        return (kept if sum(map(len, texts)) < _LONGEST_KEPT else look_up)(*texts)
+        return (kept if sum(map(len, texts)) < longest else look_up)(*texts)
 
     return looked_up
+
+
+# For what is asked often of names: 8 MB at most for each question.
+keep_short_answers = partial(keep_answers, longest=1 << 8)
 
 
 @cache
 def finder(pattern: re.Pattern[str]) -> Callable[[str], bool]:
     """Return a function that says whether a pattern of the program's own is found in a text, and keeps its answers."""
-    return keep_answers(lambda text: pattern.search(text) is not None)
+    return keep_short_answers(lambda text: pattern.search(text) is not None)
 
 
 def listed(items: Collection[object], most: int, rest: str = ", ...", joint: str = ", ") -> str:

@@ -19,6 +19,6 @@ def test_every_phase_of_a_report_is_seen_and_shares_add_up(monkeypatch: pytest.M
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     shares = {match["name"]: float(match["share"]) for match in LINE.finditer(printed)}
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    assert shares.pop("the report") == 100
     assert shares.keys() == set(importlib.import_module("report_profile").PHASES.values())
-    assert sum(shares.values()) == pytest.approx(100, abs=0.05 * len(shares) + 0.1)
+    # Of the processor seconds of the whole command, which are counted apart; the profile's own work is in both.
+    assert sum(shares.values()) == pytest.approx(100, abs=0.05 * len(shares) + 1)

@@ -231,10 +231,23 @@ class EventColumns:
             if not is_utf8(data):
                 raise CannotDecode
             text = memoryview(data)
-            if not self._append(self._typed(text) if self.needs_more else self._fast(text)):
+            if not self.needs_more:
+                events = self._fast(text)
+                self.needs_more = self._lacks(events)
+            if self.needs_more:
+                events = self._typed(text)
+            if not self._append(events):
                 self._append(self._exact(text))
         except (ValueError, RecursionError, msgspec.DecodeError) as error:
             raise CannotDecode from error
+
+    def _lacks(self, events: Sequence[Event]) -> bool:
+        """Whether rows of names not seen before need arguments that were not decoded."""
+        new = [name for name in {event.name for event in events} if name not in self._codes]
+        if needs_more(new) or self.has_calls or not call_collectives(new):
+            return needs_more(new)
+        # Metadata stand right behind the first call, in the same chunk but by rare chance.
+        return not any(event.args.collective for event in events)
 
     def take_one(self, text: str, begin: int) -> int | None:
         """Take the event that begins at a place; where it ends, None where it is not JSON."""
@@ -272,61 +285,44 @@ class EventColumns:
             self._append(waiting)
 
     def _append(self, events: Sequence[Event]) -> bool:
-        """Make columns of the events that are wanted; False, and none made, where only an exact decoder has them all.
-
-        That is where floats do not hold their times, and where rows of names not seen before need more arguments.
-        """
-        values = _values_of(events)
-        of_events, phaseless = self._kinds.of(events, values)
+        """Make columns of the events that are wanted; False, and none made, where floats do not hold their times."""
+        of_events, phaseless = self._kinds.of(events)
         wanted = of_events > 0
-        count = int(np.count_nonzero(wanted))
-        if not count:
+        kept = events if wanted.all() else list(compress(events, wanted.tobytes()))
+        if not len(kept):
             self._keep(EventPart(0, len(events), {}))
             self.phaseless += phaseless
             return True
-        if count < len(events):
-            values = {key: tuple(compress(column, wanted.tobytes())) for key, column in values.items()}
-        start_ns, dur_ns = nanoseconds(values["ts"]), nanoseconds(values["dur"])
+        start_ns, dur_ns = nanoseconds([event.ts for event in kept]), nanoseconds([event.dur for event in kept])
         if start_ns is None or dur_ns is None:
             return False
-        args, names, before = values["args"], values["name"], len(self._codes)
-        name = np.fromiter(map(self._codes.__getitem__, names), np.int32, count)
-        is_typed = isinstance(args[0], TypedArgs)
-        self.needs_more = self.needs_more or self._lacks([*islice(self._codes, before, None)], args)
-        if self.needs_more and not is_typed:
-            return False
         category = of_events[wanted]
+        args, names = [event.args for event in kept], [event.name for event in kept]
         on_device = category <= LAST_DEVICE_CATEGORY
-        shaped = (self._typed_shaped if is_typed else self._shaped).of(name)
+        name = np.fromiter(map(self._codes.__getitem__, names), np.int32, len(kept))
+        shaped = (self._typed_shaped if isinstance(args[0], TypedArgs) else self._shaped).of(name)
         columns: dict[str, NDArray[Any]] = {
             "category": category,
             "name": name,
             "start_ns": start_ns,
             "dur_ns": dur_ns,
             "position": np.flatnonzero(wanted),
-            "thread": int64_column(values["tid"]),
-            "process": self._process(values["pid"]),
+            "thread": int64_column([event.tid for event in kept]),
+            "process": self._process([event.pid for event in kept]),
             "correlation": int64_column([arg.correlation for arg in args]),
             **self.calls.calls_and_nodes(args),
             **self.calls.inputs(names, args, np.flatnonzero(shaped)),
             # What only device rows have is kept for them alone.
-            **self._device_columns(list(compress(args, on_device.tobytes()))),
+            **self._device_columns(list(compress(kept, on_device.tobytes()))),
             # Launch calls have it for rows without a correlation.
             "external": int64_column([arg.external for arg in compress(args, joined_by_id(category).tobytes())]),
-            **_sync_columns(values["pid"], args, np.flatnonzero(category == Category.SYNC)),
+            **_sync_columns(kept, np.flatnonzero(category == Category.SYNC)),
             **_sample_columns(args, np.flatnonzero(category == Category.SAMPLE)),
         }
-        self._keep(EventPart(count, len(events), columns))
+        self._keep(EventPart(len(kept), len(events), columns))
         self.phaseless += phaseless
         self.budget.check(self.nbytes, f"{self._count:,} or more rows of it")
         return True
-
-    def _lacks(self, new: Sequence[str], args: Sequence[Args]) -> bool:
-        """Whether rows of new names need arguments that were not decoded."""
-        if needs_more(new):
-            return True
-        # Metadata stand right behind the first call, in the same chunk but by rare chance.
-        return call_collectives(new) and not self.has_calls and not any(arg.collective for arg in args)
 
     def _keep(self, part: EventPart, pieces: int = 1) -> None:
         """Keep a part behind the others; one without rows only moves the places of those behind it."""
@@ -356,7 +352,8 @@ class EventColumns:
             self.processes |= {number: text for number, text in named if isinstance(text, str)}
         return numbers
 
-    def _device_columns(self, args: Sequence[Args]) -> dict[str, NDArray[Any]]:
+    def _device_columns(self, events: Sequence[Event]) -> dict[str, NDArray[Any]]:
+        args = [event.args for event in events]
         return {
             "device": int64_column([arg.device for arg in args]),
             "in_device": sparse_column([arg.in_device for arg in args]),
@@ -396,17 +393,6 @@ class EventColumns:
         return part
 
 
-_Values = dict[str, tuple[Any, ...]]
-
-
-def _values_of(events: Sequence[Event]) -> _Values:
-    """Return the values of each key: an event is looked at once, since not all of them fit a core's cache."""
-    if not events:
-        return dict.fromkeys(Event.__struct_fields__, ())
-    columns = zip(*map(msgspec.structs.astuple, events), strict=True)
-    return dict(zip(type(events[0]).__struct_fields__, columns, strict=True))
-
-
 class _Kinds:
     """The categories of events, by what is wanted of them; and the marks of all. Phases and categories are few."""
 
@@ -421,9 +407,12 @@ class _Kinds:
         self._is_naming = ByCode(self._codes, lambda said: said[0] == NAMING)
         self._has_no_phase = ByCode(self._codes, lambda said: not said[0])
 
-    def of(self, events: Sequence[Event], values: _Values) -> tuple[NDArray[np.int8], int]:
+    def of(self, events: Sequence[Event]) -> tuple[NDArray[np.int8], int]:
         """Return the category of every event, _UNWANTED where it is not wanted, and how many have no phase."""
-        before, said = len(self._codes), zip(values["ph"], values["cat"], strict=True)
+        before, said = (
+            len(self._codes),
+            zip([event.ph for event in events], [event.cat for event in events], strict=True),
+        )
         code = np.fromiter(map(self._codes.__getitem__, said), np.int64, len(events))
         for phase, category in islice(self._codes, before, None):
             self.marks.see(phase, category)
@@ -431,7 +420,7 @@ class _Kinds:
             self.marks.see_names(events)
         number = self._number.of(code)
         for place in np.flatnonzero(number == _BY_NAME).tolist():
-            number[place] = Category.PYTHON if values["name"][place].startswith(MODULE) else _UNWANTED
+            number[place] = Category.PYTHON if events[place].name.startswith(MODULE) else _UNWANTED
         return number, int(np.count_nonzero(self._has_no_phase.of(code)))
 
     def _number_of(self, said: tuple[str, str]) -> int:
@@ -440,9 +429,9 @@ class _Kinds:
         return number if is_row else _UNWANTED
 
 
-def _sync_columns(pids: Sequence[int | str], args: Sequence[Args], rows: NDArray[np.intp]) -> dict[str, Int64]:
-    chosen = rows.tolist()
-    columns = sync_columns([args[row] for row in chosen], int64_column([pids[row] for row in chosen]))
+def _sync_columns(events: Sequence[Event], rows: NDArray[np.intp]) -> dict[str, Int64]:
+    chosen = [events[row] for row in rows.tolist()]
+    columns = sync_columns([event.args for event in chosen], int64_column([event.pid for event in chosen]))
     return {"sync_row": rows} | {f"sync_{name}": column for name, column in columns.items()}
 
 

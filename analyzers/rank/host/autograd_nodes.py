@@ -19,7 +19,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, values_at
 from analyzers.rank.host.host_threads import Host, Places, Spans
-from analyzers.texts import keep_answers
+from analyzers.texts import keep_short_answers
 from analyzers.trace import NODE, TAKES_GRADIENT, Category
 
 
@@ -135,7 +135,7 @@ def _encode_names(names: tuple[str, ...]) -> Int64:
     return np.array([codes[word] for word in words], dtype=np.int64)
 
 
-@keep_answers
+@keep_short_answers
 def _word_of(name: str) -> str:
     return re.sub(r"[^a-z]", "", re.sub(r"Backward\d*.*$", "", name.rpartition(":")[2]).lower())
 
