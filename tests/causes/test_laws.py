@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from time import process_time
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from analyzers.arrays import Float64, Int64
 from analyzers.causes.charges import Charge
 from analyzers.causes.model import Model
-from analyzers.causes.order import in_order
+from analyzers.causes.order import _Edges, in_order
 from analyzers.causes.pace import Course, CourseEdges
 from analyzers.causes.replay import DROPPED, Edged, contract
 from analyzers.causes.rows import charge_rows, charges_summary
@@ -247,18 +246,22 @@ def test_a_coarse_clock_leaves_an_order_or_no_model(unit_us: int, tmp_path: Path
     assert (analyses.why_no_causes is None) == (unit_us == 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("late_ns", [0, 10**9], ids=["tied", "behind a late point"])
-def test_an_order_takes_as_long_as_there_are_points(late_ns: int) -> None:
-    def seconds(points: int) -> float:
-        time_ns, source = np.arange(points) * (late_ns > 0), np.arange(points - 1)
-        time_ns[0] = late_ns
-        begun = process_time()
-        assert in_order(time_ns, source, source + 1).tolist() == [*range(points)]
-        return process_time() - begun
+def test_an_order_looks_at_each_edge_once(late_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
 
-    # Sixteen times as many take sixteen times as long; they took a hundred times as long where rounds began over all.
-    assert seconds(32_000) < 48 * seconds(2_000)
+    def count(edges: _Edges, points: Int64) -> Int64:
+        found = out_of(edges, points)
+        looked_at.append(len(found))
+        return found
+
+    out_of = _Edges.out_of
+    monkeypatch.setattr(_Edges, "out_of", count)
+    time_ns, source = np.arange(2_000) * (late_ns > 0), np.arange(1_999)
+    time_ns[0] = late_ns
+    assert in_order(time_ns, source, source + 1).tolist() == [*range(2_000)]
+    # Once to put points off behind the late one, once to count how deep they lie.
+    assert sum(looked_at) <= 2 * len(source)
 
 
 # Replay in batches
