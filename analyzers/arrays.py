@@ -204,10 +204,8 @@ def rows_by(values: NDArray[np.signedinteger]) -> dict[int, Int64]:
     order = np.argsort(keys.astype(np.uint16) if width <= 2**16 else keys, kind="stable")
     ordered = values[order]
     first = np.flatnonzero(begins(ordered))
-    bounds = [*first.tolist(), len(order)]
-    return {
-        value: order[low:high] for value, (low, high) in zip(ordered[first].tolist(), pairwise(bounds), strict=True)
-    }
+    parts = [order[low:past] for low, past in pairwise([*first.tolist(), len(order)])]
+    return dict(zip(ordered[first].tolist(), parts, strict=True))
 
 
 def find(ordered: Int64, wanted: Int64) -> Int64:
