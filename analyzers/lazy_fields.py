@@ -6,7 +6,8 @@ report.windows                                                      built, and k
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -82,3 +83,18 @@ def evaluated(document: Document) -> Document:
         if isinstance(value, LazyStruct):
             evaluated(value)
     return document
+
+
+def computed(document: LazyStruct) -> dict[str, Any]:
+    """Return the fields of a document that are computed, by name."""
+    return {name: getattr(document, name) for name in document.__struct_fields__ if name not in document.__dict__}
+
+
+def completed(kind: type[Document], known: Mapping[str, Any], whole: Callable[[], Document]) -> Document:
+    """Return a document of which some fields are known, and the others are those of a whole one, once asked for."""
+    others = {name: lazy(partial(_field, whole, name)) for name in kind.__struct_fields__ if name not in known}
+    return kind(**known, **others)
+
+
+def _field(whole: Callable[[], LazyStruct], name: str) -> Any:
+    return getattr(whole(), name)

@@ -28,6 +28,7 @@ from analyzers.reporting.document import (
     MarkedRank,
     Report,
     RunFacts,
+    Summary,
     Window,
     digest,
     from_json,

@@ -22,7 +22,7 @@ from analyzers.run.calibration import (
 )
 from analyzers.run.controls import HIGH_DISTORTION, HOST, LONGEST_NS, UNPROFILED, Control, Controls, control
 from analyzers.run.health import launches_without_kernels
-from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, find, may_be_trace
+from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, RunLayout, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, catch_errors, gather, hosts, load, world_size
 from analyzers.run.machine_states import device_notices, find_held_up, find_slowed, host_notices

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -22,9 +23,9 @@ from tracer.commands.options import (
     judged,
     links_of,
     parsed,
-    read,
     read_page,
     refuse_all_existing,
+    reported,
     write_page,
 )
 from tracer.errors import UsageError
@@ -82,14 +83,14 @@ def run(options: argparse.Namespace) -> int:
     gates = _gates(options.fail_on)
     tables = _tables(options.csv) if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
-    run_report, document = _read(options, links_of(options))
-    for path, frame in tables.items():
-        write_text(path, csv_text(frame(run_report)), options.force)
-    if document is not None:
-        write_page(options.html, document, options.force)
-    document_of = to_summary_json if options.summary else to_json
-    emit(options, partial(document_of, run_report), partial(_text, options, run_report))
-    return _judged(gates, run_report) if gates else 0
+    with _reported(options, links_of(options)) as (run_report, document):
+        for path, frame in tables.items():
+            write_text(path, csv_text(frame(run_report)), options.force)
+        if document is not None:
+            write_page(options.html, document, options.force)
+        document_of = to_summary_json if options.summary else to_json
+        emit(options, partial(document_of, run_report), partial(_text, options, run_report))
+        return _judged(gates, run_report) if gates else 0
 
 
 def _gates(conditions: Sequence[str]) -> list[Condition]:
@@ -128,12 +129,13 @@ def _text(options: argparse.Namespace, run_report: Report, width: int | None = N
     return f"{screen.rstrip()}\n\n{notices_text(run_report, width, color).lstrip()}" if options.notes else screen
 
 
-def _read(options: argparse.Namespace, links: Calibration | None) -> tuple[Report, str | None]:
-    """Return the report, and its page if one is asked for. Raises UsageError."""
-    from analyzers.reporting import report
-
-    if options.html is None:
-        if options.ranks is not None:
-            raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")
-        return report(read(options), links), None
-    return read_page(options, links)
+@contextmanager
+def _reported(options: argparse.Namespace, links: Calibration | None) -> Iterator[tuple[Report, str | None]]:
+    """Yield the report, and its page if one is asked for. Raises UsageError."""
+    if options.html is not None:
+        yield read_page(options, links)
+        return
+    if options.ranks is not None:
+        raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")
+    with reported(options, links) as run_report:
+        yield run_report, None

@@ -25,7 +25,7 @@ from analyzers.notices import Code
 from analyzers.paths import Place, Remote, Where, is_pipe, places, size
 from analyzers.rank import OnBytes, ReadRanks, RunSummary, has_causes, summarize, summarize_file, with_lanes
 from analyzers.reporting import Report
-from analyzers.run import RankFile, find
+from analyzers.run import RankFile, RunLayout, find
 from analyzers.trace import Helpers
 from tracer.errors import TracerError, UsageError
 from tracer.own_python import collect_rarely, environment, safe_environment
@@ -86,22 +86,28 @@ def read_run(
     `steps` is the annotation whose repeats are the steps, instead of the profiler's; `numbers` are ranks by their
     files' names. Raises as `analyzers.load` does, and TracerError.
     """
+    layout = located(path, steps, numbers, by)
     path = _name_places(path, by)
-    files = find(path, steps, numbers=numbers).files
-    memory = _limit_memory(path, files, by)
-    files = tuple(replace(file, memory=memory) for file in files)
-    with _choose_readers(path, files, by, wanted(lanes=lanes, causes=causes)) as reading:
+    with _choose_readers(path, layout.files, by, wanted(lanes=lanes, causes=causes)) as reading:
         return summarize(
             path,
             reading.executor,
             lanes=lanes,
             causes=causes,
             steps=steps,
-            memory=memory,
+            memory=layout.files[0].memory,
             numbers=numbers,
             on_bytes=reading.on_bytes,
             reader=reading.read,
         )
+
+
+def located(path: Where, steps: str | None, numbers: Mapping[str, int] | None, by: Readers) -> RunLayout:
+    """Return a run's files as those who read it find them, with the memory that each may take. Raises as `read_run`."""
+    path = _name_places(path, by)
+    layout = find(path, steps, numbers=numbers)
+    memory = _limit_memory(path, layout.files, by)
+    return replace(layout, files=tuple(replace(file, memory=memory) for file in layout.files))
 
 
 def read_lanes(

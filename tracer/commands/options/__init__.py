@@ -45,6 +45,7 @@ from tracer.commands.options.run import (
     read,
     read_drawn,
     read_here,
+    reported,
     run_place,
     sweep_folder,
 )

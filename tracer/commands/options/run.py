@@ -8,8 +8,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -210,6 +210,22 @@ def read(options: argparse.Namespace, path: Where | None = None, *, causes: bool
     path = options.run if path is None else path
     summary = read_run(path, causes=causes, steps=_steps(options), numbers=_numbers(options, path), by=readers(options))
     return _judged(options, summary, path)
+
+
+@contextmanager
+def reported(options: argparse.Namespace, links: Calibration | None) -> Iterator[Report]:
+    """Yield the report of the options' own run, of which the cache may know what a screen needs."""
+    from analyzers.reporting import report
+    from tracer.reading import open_report
+
+    if getattr(options, "validate", False):
+        yield report(read(options), links)
+        return
+    steps, numbers = _steps(options), _numbers(options, options.run)
+    with open_report(
+        options.run, lambda: read(options), links, steps=steps, numbers=numbers, by=readers(options)
+    ) as found:
+        yield found
 
 
 def _judged(options: argparse.Namespace, summary: RunSummary, path: Where) -> RunSummary:

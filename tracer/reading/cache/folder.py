@@ -25,9 +25,9 @@ RENEWED_S = 86_400.0
 OTHERS_KEPT_S = 7 * 86_400.0
 # What a command that was killed was writing.
 PARTIAL_KEPT_S = 3_600.0
-SUFFIX, PARTIAL = ".rank", ".partial"
+OF_RANKS, OF_REPORT, PARTIAL = ".rank", ".report", ".partial"
 # The folder may be one that the user has other files in: what has no such name is none of ours.
-_OURS = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}(\.rank|\.[0-9a-f]{16}\.partial)")
+_OURS = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}(\.rank|\.report|\.[0-9a-f]{16}\.partial)")
 
 
 def default_folder(environment: Mapping[str, str], platform: str) -> Path | None:
@@ -118,4 +118,4 @@ def _kept_s(name: str, version: str) -> float:
     """How long a file of ours stays that nobody uses."""
     if name.endswith(PARTIAL):
         return PARTIAL_KEPT_S
-    return float("inf") if name.endswith(f"{version}{SUFFIX}") else OTHERS_KEPT_S
+    return float("inf") if name.endswith((version + OF_RANKS, version + OF_REPORT)) else OTHERS_KEPT_S

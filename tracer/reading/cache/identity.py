@@ -15,8 +15,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from analyzers.paths import Place, Remote, facts_of, open_file, read_block
-from analyzers.run import RankFile
+from analyzers.run import Calibration, RankFile, RunLayout
 
 # Clocks of file systems may stand so long: what is written to a file this new may leave its times as they are.
 SETTLED_S = 2.0
@@ -59,10 +61,24 @@ def _spell(value: object) -> object:
     return str(value) if isinstance(value, Path) else value
 
 
-def identity_of(file: RankFile) -> Identity | None:
-    """Return the identity of a rank's files; None where one is missing, or a remote one's version is not told."""
+def key_of_run(layout: RunLayout, links: Calibration | None) -> bytes | None:
+    """Return a digest of a run's places, and of what else its report is made of but for its ranks: run.json, links.
+
+    None where that holds what no bytes can.
+    """
+    beside = (layout.manifest, layout.warnings, layout.calibration, links)
     try:
-        told = [_identify(place) for place in (file.path, file.light, file.nosync) if place is not None]
+        said = msgspec.msgpack.encode(beside)
+    except (UnicodeEncodeError, OverflowError):
+        return None
+    return _digest(repr((_spell(layout.path), [key_of(file) for file in layout.files], said)))
+
+
+def identity_of(*files: RankFile) -> Identity | None:
+    """Return the identity of ranks' files; None where one is missing, or a remote one's version is not told."""
+    held = [place for file in files for place in (file.path, file.light, file.nosync) if place is not None]
+    try:
+        told = [_identify(place) for place in held]
     except (OSError, ValueError):
         return None
     facts = [facts for facts in told if facts is not None]

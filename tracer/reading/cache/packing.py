@@ -33,7 +33,7 @@ Chunks = list[bytes | bytearray | memoryview]
 _DTYPES = {name: np.dtype(name) for name in ("|b1", "|i1", "|u1", "<i2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")}
 _ALIGNMENT = 8
 # What msgspec and numpy raise over bytes that are none of ours.
-_DAMAGE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+DAMAGE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 
 
 class NotPacked(Exception):
@@ -74,7 +74,7 @@ def unpack(sections: Mapping[str, bytearray], path: Place) -> tuple[RankSummary,
             _summary(base, {part: held[index] for part, held in parts.items()}, path)
             for index, base in enumerate(bases)
         )
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise NotPacked(f"{type(error).__name__}: {error}") from error
 
 
@@ -115,7 +115,7 @@ def _encode(value: list[msgspec.Struct]) -> Chunks:
     arrays = _Arrays()
     try:
         text = msgspec.msgpack.encode(value, enc_hook=arrays.add)
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise NotPacked(f"{type(error).__name__}: {error}") from error
     return [len(text).to_bytes(_ALIGNMENT, "little"), text, bytes(-len(text) % _ALIGNMENT), *arrays.chunks]
 

@@ -1,4 +1,4 @@
-"""Cache of RankSummary: looks ranks up, keeps them, one entry a file.
+"""What ranks and runs say, kept: an entry each.
 
     key = places, options            -> name of the entry
     maker = version, sources         -> name of the entry, head
@@ -16,13 +16,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,13 +30,17 @@ import numpy as np
 from analyzers import paths
 from analyzers.memory import budget_of, cores
 from analyzers.paths import open_file
-from analyzers.rank import RankSummary, ReadRanks, summarize_file
-from analyzers.run import RankFile
-from tracer.reading.cache.folder import MOST_BYTES, SUFFIX, clean, new_entry, renew, why_unusable
-from tracer.reading.cache.identity import Identity, identity_of, key_of
+from analyzers.rank import RankSummary, ReadRanks, RunSummary, summarize_file
+from analyzers.reporting import Report
+from analyzers.run import Calibration, RankFile, RunLayout
+from tracer.reading.cache.folder import MOST_BYTES, OF_RANKS, OF_REPORT, clean, new_entry, renew, why_unusable
+from tracer.reading.cache.identity import Identity, identity_of, key_of, key_of_run
 from tracer.reading.cache.packing import BASE, CAUSES, LANES, PARTS, Chunks, NotPacked, pack, unpack
+from tracer.reading.cache.report_packing import REPORT_SECTIONS, Fields, pack_report, unpack_report
 from tracer.second_reading import note_taken
 from tracer.version import VERSION
+
+T = TypeVar("T")
 
 FORMAT = 2
 _MARK = b"tracer-%02d" % FORMAT + b"\n\0\0\0\0\0\0"
@@ -134,24 +138,43 @@ class Cache:
 
     def look_up(self, file: RankFile, parts: Collection[str]) -> tuple[RankSummary, ...] | None:
         """Return what reading a file would give, with these parts; None where it has to be read."""
-        key = key_of(file)
-        path = self._entry(key)
-        limit = budget_of(file.memory, cores() if file.memory is None else 1)
+        return self._look_up(
+            key_of(file), OF_RANKS, [file], (BASE, *parts), lambda sections: unpack(sections, file.path)
+        )
+
+    def look_up_report(self, layout: RunLayout, links: Calibration | None) -> Fields | None:
+        """Return what is known of a run's report, with these links; None where it has to be made."""
+        key = key_of_run(layout, links)
+        if key is None:
+            return None
+        return self._look_up(key, OF_REPORT, layout.files, REPORT_SECTIONS, unpack_report)
+
+    def _look_up(
+        self,
+        key: bytes,
+        suffix: str,
+        files: Sequence[RankFile],
+        sections: Collection[str],
+        unpacked: Callable[[Mapping[str, bytearray]], T],
+    ) -> T | None:
+        """Return what an entry says of files; None where it lacks a section, or is of other contents."""
+        path = self._entry(key, suffix)
+        limit = min(budget_of(file.memory, cores() if file.memory is None else 1) for file in files)
         try:
             with open_file(path, most_bytes=MOST_BYTES) as entry:
                 head = read_head(entry)
-                if limit < head.peak_bytes or not {BASE, *parts} <= head.sections.keys():
+                if limit < head.peak_bytes or not head.sections.keys() >= {*sections}:
                     return None
-                identity = identity_of(file)
+                identity = identity_of(*files)
                 if identity is None or not _is_of(head, key, identity):
                     return None
                 note_taken(path)
-                ranks = unpack(read_sections(entry, head, (BASE, *parts)), file.path)
+                found = unpacked(read_sections(entry, head, sections))
                 modified_s = os.fstat(entry.fileno()).st_mtime
         except _DAMAGED:
             return None
         renew(path, modified_s)
-        return ranks
+        return found
 
     def reading(self, read: ReadRanks | None = None) -> ReadRanks:
         """Return what reads a rank as `read` does, by default `summarize_file`, and keeps what it says."""
@@ -172,16 +195,32 @@ class Cache:
 
         Parts that are kept of the same contents already stay.
         """
-        peaks = [rank.peak_bytes for rank in ranks if rank.peak_bytes is not None]
-        if len(peaks) < len(ranks) or identity_of(file) != before:
+        head = _head(key_of(file), before, ranks)
+        if head is None or identity_of(file) != before:
             return
-        head = Head(_digest_program(), key_of(file), before.digest, max(peaks), {})
         path = self._entry(head.key)
         with suppress(*_DAMAGED, MemoryError):
             sections = pack(ranks, parts)
             for part, data in self._others(path, head, parts).items():
                 sections[part] = [data]
             with new_entry(path) as entry:
+                write_entry(entry, head, sections)
+
+    def keep_report(
+        self, layout: RunLayout, links: Calibration | None, before: Identity, run: RunSummary, report: Report
+    ) -> None:
+        """Keep what is known of the report on a run whose files had an identity before, if they all still have that.
+
+        A file that could not be read may be another time: then nothing is kept.
+        """
+        key = key_of_run(layout, links)
+        head = _head(key, before, run.ranks) if key is not None else None
+        whole = {file.path for file in layout.files} == {rank.path for rank in run.ranks}
+        if head is None or not whole or identity_of(*layout.files) != before:
+            return
+        with suppress(*_DAMAGED, MemoryError):
+            sections = pack_report(report)
+            with new_entry(self._entry(head.key, OF_REPORT)) as entry:
                 write_entry(entry, head, sections)
 
     def clean(self) -> None:
@@ -200,8 +239,8 @@ class Cache:
         except _DAMAGED:
             return {}
 
-    def _entry(self, key: bytes) -> Path:
-        return self.folder / f"{key.hex()}-{_version_name()}{SUFFIX}"
+    def _entry(self, key: bytes, suffix: str = OF_RANKS) -> Path:
+        return self.folder / f"{key.hex()}-{_version_name()}{suffix}"
 
 
 def open_cache(folder: Path) -> Cache | None:
@@ -216,6 +255,12 @@ def open_cache(folder: Path) -> Cache | None:
 def wanted(*, lanes: bool, causes: bool) -> tuple[str, ...]:
     """Return the parts of a summary that are asked for."""
     return tuple(part for part, asked in ((LANES, lanes), (CAUSES, causes)) if asked)
+
+
+def _head(key: bytes, identity: Identity, ranks: Sequence[RankSummary]) -> Head | None:
+    """Return the head of an entry on ranks, yet without sections; None where it is not known what reading them took."""
+    peaks = [rank.peak_bytes for rank in ranks if rank.peak_bytes is not None]
+    return Head(_digest_program(), key, identity.digest, max(peaks), {}) if len(peaks) == len(ranks) else None
 
 
 def _is_of(head: Head, key: bytes, identity: Identity) -> bool:

@@ -1,0 +1,76 @@
+"""Report of which a cache knows what a screen needs.
+
+Then no rank is read, unless more is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+
+from analyzers.lazy_fields import completed, computed
+from analyzers.paths import Remote, Where
+from analyzers.rank import RunSummary
+from analyzers.reporting import Report, Summary, report
+from analyzers.run import Calibration
+from tracer.reading.cache import Fields, identity_of, open_cache
+from tracer.reading.processes import Readers, located
+
+
+@contextmanager
+def open_report(
+    path: Where,
+    read: Callable[[], RunSummary],
+    links: Calibration | None,
+    *,
+    steps: str | None,
+    numbers: Mapping[str, int],
+    by: Readers,
+) -> Iterator[Report]:
+    """Yield a run's report; `read` reads its ranks, `links` takes the place of the calibration that lies beside it.
+
+    What is computed when the block ends is kept for the next time. Raises what `read` does.
+    """
+    cache = None if by.cache is None else open_cache(by.cache)
+    whole = _Whole(read, links)
+    layout = located(path, steps, numbers, by)
+    # Of objects elsewhere each is asked what it is by itself, which takes longer than is saved.
+    if cache is None or any(isinstance(file.path, Remote) for file in layout.files):
+        yield whole.report
+        return
+    before = identity_of(*layout.files)
+    known = cache.look_up_report(layout, links)
+    found = whole.report if known is None else _completed(known, lambda: whole.report)
+    yield found
+    if before is not None and before.is_settled() and whole.is_read and _tells_more(found, known):
+        cache.keep_report(layout, links, before, whole.run, found)
+
+
+class _Whole:
+    """A run and its report, once asked for."""
+
+    def __init__(self, read: Callable[[], RunSummary], links: Calibration | None) -> None:
+        self._read, self._links = read, links
+
+    @cached_property
+    def run(self) -> RunSummary:
+        return self._read()
+
+    @cached_property
+    def report(self) -> Report:
+        return report(self.run, self._links)
+
+    @property
+    def is_read(self) -> bool:
+        return "run" in self.__dict__
+
+
+def _completed(known: Fields, whole: Callable[[], Report]) -> Report:
+    summary = completed(Summary, known[Summary], lambda: whole().summary)
+    return completed(Report, known[Report] | {"summary": summary}, whole)
+
+
+def _tells_more(found: Report, known: Fields | None) -> bool:
+    """Whether more of a report is computed by now than was known."""
+    return known is None or computed(found.summary).keys() > known[Summary].keys()
