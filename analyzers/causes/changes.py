@@ -22,7 +22,7 @@ from analyzers.rank import Cause, EdgeKind, Phase, PointKind, RankGraph, Stretch
 from analyzers.trace import Category, Kind
 
 # What several changes replayed side by side take of chains' lags; one after the other they take as long.
-MOST_BYTES = 48_000_000
+MOST_BYTES = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,8 @@ class Facts:
         known = self.graph.origin >= 0
         of_run[self.graph.origin[known]] = np.flatnonzero(known)
         joined = replace(joined, edge=of_run[joined.edge])
-        return joined.take(np.argsort(joined.edge, kind="stable"))
+        order = np.argsort(joined.edge, kind="stable")
+        return joined.take(order[np.searchsorted(joined.edge[order], 0) :])
 
     @cached_property
     def phase(self) -> Int64:
@@ -174,24 +175,24 @@ class Facts:
         """Return names of all ranks' activities or calls as numbers that all ranks share."""
         return np.concatenate([self._shared(part)[getattr(part, of).name] for part in self.graph.parts])
 
-    @cached_property
-    def covered_by(self) -> Float64:
-        """Return what of each edge a host's thread was in each state, ns as recorded: a column for each cause."""
-        stretches, edges = self.stretches, len(self.graph.edges)
-        width = max(Cause) + 1
-        counted = np.zeros(edges * width)
-        np.add.at(counted, stretches.edge * width + stretches.cause, stretches.ns)
-        return counted.reshape(edges, width)
-
     def covered_ns(self, cause: Cause) -> Float64:
         """Return what of each edge a host's thread was in one state, ns as recorded."""
-        covered: Float64 = self.covered_by[:, cause]
-        return covered
+        own = self.stretches.cause == cause
+        covered = np.bincount(self.stretches.edge[own], self.stretches.ns[own], len(self.graph.edges))
+        return covered.astype(np.float64)
 
 
 def facts_of(graph: RunGraph, stages: Mapping[int, Collection[int]]) -> Facts:
     """Return what is known of a run's edges, and which ranks are a stage."""
     return Facts(graph, tuple(dict.fromkeys(name for part in graph.parts for name in part.names)), stages)
+
+
+def of_any_step(facts: Facts) -> Mask:
+    """Whether edges tell of the run in whatever step they are: waits for the device, copies, unexplained time."""
+    edges = facts.graph.edges
+    is_copy = values_at(facts.of_activities("category"), facts.activity) == Category.MEMCPY
+    told: Mask = (edges.kind == EdgeKind.BLOCK) | (edges.unknown_ns > 0) | is_copy
+    return told
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,13 +81,17 @@ def hosts_of(course: Course) -> Hosts:
     edges, rank = graph.edges, graph.edge_rank
     rows = np.maximum(graph.of_parts(lambda part: part.rows_per_edge), 1)
     lag_ns = np.where(np.isin(edges.kind, HOST_TIME), edges.lag_ns, 0).astype(np.float64)
-    usual = np.zeros(len(graph.ranks) + 1)
-    for place in range(len(graph.ranks)):
-        chosen = (rank == place) & (edges.kind == EdgeKind.STRETCH)
-        usual[place] = np.median((lag_ns / rows)[chosen]) if chosen.any() else 0
+    usual = np.array([*map(_usual_ns, graph.parts), 0.0])
     excess = np.maximum(lag_ns - LONG_PER_ROW * usual[rank] * rows, 0)
     copies_ns = graph.of_parts(_blocking_copies).astype(np.float64)
     return Hosts(course, lag_ns - excess, excess, copies_ns)
+
+
+def _usual_ns(part: RankGraph) -> float:
+    """Return a rank's median time per recorded row, over all that its host does between calls."""
+    chosen = part.edges.kind == EdgeKind.STRETCH
+    per_row = part.edges.lag_ns[chosen] / np.maximum(part.rows_per_edge[chosen], 1)
+    return float(np.median(per_row)) if len(per_row) else 0.0
 
 
 def shares_of(hosts: Hosts, host_ns: Mapping[RankNumber, float]) -> Shares:

@@ -69,6 +69,16 @@ class RunGraph:
         """Return a column over the edges of all parts as one over the run's edges, 0 for those that join ranks."""
         return values_at(np.concatenate([column(part) for part in self.parts]), self.origin, 0)
 
+    def of_edges(self, chosen: Int64) -> RunGraph:
+        """Return the graph with some of its edges alone, numbered anew."""
+        return replace(
+            self,
+            edges=self.edges.take(chosen),
+            origin=self.origin[chosen],
+            instance=self.instance[chosen],
+            unresolved=self.unresolved[chosen],
+        )
+
     @cached_property
     def activity(self) -> Int64:
         """Return for each point the place of its activity among its rank's, UNKNOWN for calls and meetings."""

@@ -54,10 +54,11 @@ class RecordedPaths:
 
     def __init__(self, model: Model, full: Exchange, drawn: Exchange) -> None:
         """Find what binds each point; `full` is the communication that the model is made from."""
-        self._graph, self._facts, self._full = model.graph, model.facts, full
-        drawn_ns, is_drawn = _with_meetings(model.graph, *_drawn_times(model.graph, drawn))
-        self._binding = _binding(model.graph, drawn_ns, is_drawn)
-        self._drawn_ns, self._is_drawn = _with_launches(model.graph, self._binding, drawn_ns, is_drawn)
+        self._facts, self._full = model.recorded, full
+        self._graph = graph = self._facts.graph
+        drawn_ns, is_drawn = _with_meetings(graph, *_drawn_times(graph, drawn))
+        self._binding = _binding(graph, drawn_ns, is_drawn)
+        self._drawn_ns, self._is_drawn = _with_launches(graph, self._binding, drawn_ns, is_drawn)
 
     def lane(self, step: int) -> PathLane | None:
         """Return the path of one step, from its first activity on any rank to the last rank's of the next one.

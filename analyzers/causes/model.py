@@ -7,7 +7,7 @@ from functools import cached_property
 
 from analyzers.arrays import Float64
 from analyzers.causes.calibrated import Calibrated, calibrate
-from analyzers.causes.changes import Common, Facts, Lags, facts_of
+from analyzers.causes.changes import Common, Facts, Lags, facts_of, of_any_step
 from analyzers.causes.charges import Walked, charges_of
 from analyzers.causes.critical_path import Replayed, replay
 from analyzers.causes.joining import RunGraph, join
@@ -33,13 +33,29 @@ class Model:
         `exchanged` is the communication of full windows, `typical` and `light` are the numbers of the steps that are
         typical in full and in light windows. Raises NoOrder where what waits for what runs in a circle.
         """
-        parts = [(rank, measured.graph) for _, rank, measured in exchanged.run.numbered() if measured.graph is not None]
-        graph = join(parts, exchanged)
-        self.graph: RunGraph = without_odd(graph, facts_of(graph, {}), light)
-        self.exchanged = exchanged
-        self.calibrated: Calibrated = calibrate(course_of(self.graph, typical), controls)
+        self.exchanged, self._light = exchanged, light
+        graph = self._joined()
+        course = course_of(graph, typical).over(of_any_step(facts_of(graph, {})))
+        self.calibrated: Calibrated = calibrate(course, controls)
         # By their control, or by the step whose pace they set.
         self.knows_hosts = bool(controls.host_samples_ns()) or self.calibrated.answers
+
+    def _joined(self) -> RunGraph:
+        """Return one graph of all recorded steps."""
+        run = self.exchanged.run
+        parts = [(rank, measured.graph) for _, rank, measured in run.numbered() if measured.graph is not None]
+        graph = join(parts, self.exchanged)
+        return without_odd(graph, facts_of(graph, {}), self._light)
+
+    @property
+    def graph(self) -> RunGraph:
+        """Return the graph of the typical steps, and of all others what tells of any step."""
+        return self.calibrated.course.graph
+
+    @cached_property
+    def recorded(self) -> Facts:
+        """Return what is known of all edges, those of steps that are not typical too, joined again."""
+        return facts_of(self._joined(), self.stages)
 
     @cached_property
     def stages(self) -> dict[int, set[int]]:

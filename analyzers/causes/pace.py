@@ -90,6 +90,14 @@ class Course:
         """Return how many rounds let the replay settle; as many are measured."""
         return -(-SETTLING // len(self.steps))
 
+    def over(self, more: Mask) -> Course:
+        """Return the course over a graph of its edges and some more alone: changes cost what the graph has edges."""
+        kept = more.copy()
+        kept[self.edges.edge] = True
+        number = np.cumsum(kept) - 1
+        edges = replace(self.edges, edge=number[self.edges.edge])
+        return replace(self, graph=self.graph.of_edges(np.flatnonzero(kept)), edges=edges)
+
     def extended(self, points: Points, rank: Int64, edges: CourseEdges) -> Course:
         """Return the course with more points, behind all others, and edges, by numbers behind those of the graph.
 

@@ -17,7 +17,7 @@ import numpy as np
 from analyzers.arrays import Int64
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals
-from analyzers.memory import budget_of
+from analyzers.memory import budget_of, give_back
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.rank.columns import (
@@ -227,6 +227,7 @@ def summarize(
     mapped = executor.map if executor is not None else map
     one = partial(reader or summarize_file, lanes=lanes, causes=causes, on_bytes=on_bytes)
     run = gather(recording, mapped(catch_errors(one), recording.files))
+    give_back()
     return RunSummary(recording.name, recording.manifest, run.ranks, run.warnings, recording.calibration, run.source)
 
 
@@ -276,6 +277,7 @@ def summarize_file(
 ) -> tuple[RankSummary, ...]:
     """Read the ranks in a file and let go of their rows. Raises as `analyzers.load` does."""
     ranks = read_ranks(file, on_bytes, helpers)
+    give_back()
     return tuple(summarize_rank(rank, lanes=lanes, causes=causes) for rank in ranks)
 
 

@@ -26,7 +26,7 @@ from analyzers.reporting.analyses import Analyses
 from analyzers.scenarios import Gain
 from tests.support import causal, relabelled, tiers
 from tests.support.causal import PlainReplay
-from tests.support.samples import RUNS, SAMPLES, params
+from tests.support.samples import RUNS, SAMPLES, params, summary_of
 
 SICK, FOUR = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet18-ddp4"
 SMALL = SAMPLES / "every-collective4"
@@ -62,7 +62,26 @@ def test_recorded_lags_give_every_recorded_time(path: Path) -> None:
     model = model_at(path)
     for part in model.graph.parts:
         assert not causal.unexplained(part.points, part.edges).any()
-    assert not causal.unexplained(model.graph.points, model.graph.edges).any()
+    recorded = model.recorded.graph
+    assert not causal.unexplained(recorded.points, recorded.edges).any()
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_edges_of_steps_that_are_not_typical_change_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_at(path)
+    monkeypatch.setattr(Course, "over", lambda course, _: course)
+    analyses = Analyses(summary_of(path), None)
+    known = causal.analyzed(path)
+    assert analyses.charge_rows == known.charge_rows
+    assert told_gains(analyses) == told_gains(known)
+
+
+def told_gains(analyses: Analyses) -> list[object]:
+    """What each scenario brings, with the steps that it leaves."""
+    return [
+        (gain.scenario.at, gain.scenario.words, gain.interval_ns, gain.reliable, gain.lengths_ns.tolist())
+        for gain in analyses.gains
+    ]
 
 
 # Sums
