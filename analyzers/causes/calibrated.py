@@ -110,7 +110,7 @@ class _Trial:
         # A chain has the host of one rank at most.
         of_chain, of_host = np.full(len(contracted.chains), UNKNOWN), hosts.is_host[edge]
         of_chain[contracted.chain_of[of_host]] = rank[of_host]
-        return cls(course, of_chain, contracted.sums(_parts_of(hosts)[edge]))
+        return cls(course, of_chain, contracted.sums(_parts_of(hosts).take(edge, axis=0)))
 
     def paces(self, variants: Sequence[Variant]) -> list[float]:
         """Return the step of each of several variants."""

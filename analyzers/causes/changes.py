@@ -309,7 +309,7 @@ class Lags:
     def chains(self) -> Float64:
         """Return what each chain of the contracted course takes, a column for each variant."""
         course = self.calibrated.course
-        return course.contracted.sums(self.ns[course.edges.edge])
+        return course.contracted.sums(self.ns.take(course.edges.edge, axis=0))
 
     @property
     def kept(self) -> Float64:

@@ -45,14 +45,16 @@ class Batch:
 
     def advance(self, at: Replaying) -> None:
         """Set the times of the batch's points."""
-        arrivals = at.times[self.source]
-        arrivals += at.chains[self.chain]
+        # Of rows `take` costs a third of what an index does.
+        arrivals = at.times.take(self.source, axis=0)
+        arrivals += at.chains.take(self.chain, axis=0)
         if len(self.begin) < len(arrivals):
             arrivals = np.maximum.reduceat(arrivals, self.begin, axis=0)
         np.maximum(arrivals, at.earliest, out=arrivals)
         here, along = at.times[self.first : self.past], at.along[self.first : self.past]
         here[:] = at.floor[self.first : self.past]
-        here[self.waits] = arrivals - along[self.waits]
+        arrivals -= along.take(self.waits, axis=0)
+        here[self.waits] = arrivals
         np.maximum.accumulate(here, axis=0, out=here)
         here += along
 
@@ -148,7 +150,7 @@ class Contracted:
 
     def _begun(self, times: Float64, chains: Float64, rounds: int, begun_ns: float) -> Replaying:
         """Return what a replay begins with: chains that are dropped have bounded lags."""
-        most, least = chains.max(axis=1, initial=0), chains.min(axis=1, initial=0)
+        most, least = (_over_columns(of, chains) for of in (np.maximum, np.minimum))
         changed = np.flatnonzero(least <= DROPPED)
         dropped = chains[changed] <= DROPPED
         least[changed] = np.where(dropped, 0, chains[changed]).min(axis=1, initial=0)
@@ -158,14 +160,22 @@ class Contracted:
             chains = chains.copy()
             chains[changed] = np.maximum(chains[changed], -2 * reach)
         apart = (4 + 2 * int(dropped.sum(axis=0).max(initial=0))) * reach
-        along = chains[np.minimum(self.along, len(chains) - 1)]
+        along = chains.take(np.minimum(self.along, len(chains) - 1), axis=0)
         begins_track = self.begin == np.arange(self.size)
         along[begins_track] = 0
         np.cumsum(along, axis=0, out=along)
         track = np.cumsum(begins_track) - 1
         above = self.part.astype(np.float64) * apart
-        along -= (along[begins_track] + above[begins_track, None])[track]
+        along -= (along[begins_track] + above[begins_track, None]).take(track, axis=0)
         return Replaying(times, chains, along, (above - apart / 2)[:, None], -apart / 4)
+
+
+def _over_columns(reduce: np.ufunc, values: Float64) -> Float64:
+    """Return the largest or least of 0 and each row's few values: column by column, which costs a fifth."""
+    found = np.zeros(len(values))
+    for column in values.T:
+        reduce(found, column, out=found)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
