@@ -56,9 +56,29 @@ def test_a_terminal_has_a_bar(terminal):
     assert "step 3 of 10" not in terminal.getvalue()
 
 
+def work(terminal, seconds=0.5):
+    """Work at something, until that is shown or so much time has gone."""
+    end = time.monotonic() + seconds
+    with redirect_stderr(terminal), progress.working("charges"):
+        while time.monotonic() < end and "0:00:00" not in terminal.getvalue():
+            time.sleep(0.05)
+
+
+def test_what_is_worked_at_is_said_with_the_time_that_it_takes(terminal):
+    work(terminal, 20)
+    assert "charges" in terminal.getvalue()
+    assert "0:00:00" in terminal.getvalue()
+
+
+def test_what_fails_beside_a_bar_fails(terminal):
+    with redirect_stderr(terminal), pytest.raises(ZeroDivisionError), progress.working("charges"):
+        1 / 0  # noqa: B018
+
+
 def test_a_dumb_one_has_a_line_for_each_phase_and_none_for_reading(terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     read(terminal)
+    work(terminal)
     train(terminal)
     assert terminal.getvalue() == "step 0 of 10: settling\nstep 3 of 10: round 1\n"
 
@@ -119,4 +139,5 @@ def test_a_line_begins_behind_one_that_a_script_has_left_open(terminal, monkeypa
 def test_what_is_read_at_once_shows_nothing(terminal, monkeypatch):
     monkeypatch.setattr(progress, "PATIENCE_S", 60.0)
     read(terminal)
+    work(terminal)
     assert terminal.getvalue() == ""

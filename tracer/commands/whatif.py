@@ -26,6 +26,7 @@ from tracer.commands.options import (
     read_drawn,
     refusal,
     refuse_all_existing,
+    working,
     write_page,
 )
 from tracer.errors import UsageError
@@ -129,7 +130,8 @@ def run(options: argparse.Namespace) -> int:
     calibration = links_of(options)
     summary, of_run, drawn = (read(options), None, ()) if options.html is None else read_drawn(options, calibration)
     links = calibration if options.bus_gbps is None else given_links(options, summary)
-    prediction = whatif(summary, _options(options), links)
+    with working("other settings"):
+        prediction = whatif(summary, _options(options), links)
     _write(options, prediction)
     if of_run is not None:
         paths = path_lanes(summary, of_run)

@@ -12,7 +12,7 @@ from functools import cached_property
 from analyzers.lazy_fields import completed, computed
 from analyzers.paths import Remote, Where
 from analyzers.rank import RunSummary
-from analyzers.reporting import Report, Summary, report
+from analyzers.reporting import Report, Summary
 from analyzers.run import Calibration
 from tracer.reading.cache import Fields, identity_of, open_cache
 from tracer.reading.processes import Readers, located
@@ -22,18 +22,19 @@ from tracer.reading.processes import Readers, located
 def open_report(
     path: Where,
     read: Callable[[], RunSummary],
+    make: Callable[[RunSummary], Report],
     links: Calibration | None,
     *,
     steps: str | None,
     numbers: Mapping[str, int],
     by: Readers,
 ) -> Iterator[Report]:
-    """Yield a run's report; `read` reads its ranks, `links` takes the place of the calibration that lies beside it.
+    """Yield a run's report; `read` reads its ranks, `make` makes it of them and of `links`, where these are given.
 
     What is computed when the block ends is kept for the next time. Raises what `read` does.
     """
     cache = None if by.cache is None else open_cache(by.cache)
-    whole = _Whole(read, links)
+    whole = _Whole(read, make)
     layout = located(path, steps, numbers, by)
     # Of objects elsewhere each is asked what it is by itself, which takes longer than is saved.
     if cache is None or any(isinstance(file.path, Remote) for file in layout.files):
@@ -50,8 +51,8 @@ def open_report(
 class _Whole:
     """A run and its report, once asked for."""
 
-    def __init__(self, read: Callable[[], RunSummary], links: Calibration | None) -> None:
-        self._read, self._links = read, links
+    def __init__(self, read: Callable[[], RunSummary], make: Callable[[RunSummary], Report]) -> None:
+        self._read, self._make = read, make
 
     @cached_property
     def run(self) -> RunSummary:
@@ -59,7 +60,7 @@ class _Whole:
 
     @cached_property
     def report(self) -> Report:
-        return report(self.run, self._links)
+        return self._make(self.run)
 
     @property
     def is_read(self) -> bool:

@@ -28,7 +28,7 @@ from tracer.commands.options.output import (
     terminal,
     write_page,
 )
-from tracer.commands.options.progress_bar import begin_line, progress, say, script_progress
+from tracer.commands.options.progress_bar import begin_line, progress, say, script_progress, working
 from tracer.commands.options.run import (
     add_cache_argument,
     add_drawing_arguments,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from analyzers.texts import utf8
 from tracer.atomic_files import refuse_existing, write_text
+from tracer.commands.options.progress_bar import working
 from tracer.commands.options.run import here, read_drawn
 from tracer.views import plain, size
 
@@ -41,10 +42,13 @@ def emit(options: argparse.Namespace, document: Callable[[], str], text: Callabl
 
     `text` takes what `terminal` gives, and nothing where it goes to a file.
     """
-    if options.output is not None:
-        write_text(options.output, document() + "\n" if options.json else text(), options.force)
+    is_file = options.output is not None
+    with working("figures"):
+        said = document() + "\n" if options.json else text() if is_file else text(*terminal())
+    if is_file:
+        write_text(options.output, said, options.force)
     else:
-        sys.stdout.write(document() + "\n" if options.json else text(*terminal()))
+        sys.stdout.write(said)
 
 
 def terminal(stream: TextIO | None = None) -> tuple[int | None, bool]:
@@ -71,8 +75,9 @@ def read_page(options: argparse.Namespace, links: Calibration | None) -> tuple[R
     from tracer.views.html import report_html
 
     summary, report, drawn = read_drawn(options, links)
-    calibration, paths = links or summary.calibration, path_lanes(summary, report)
-    return report, report_html(report, drawn, calibration, usual(summary, links), paths)
+    with working("the page"):
+        calibration, paths = links or summary.calibration, path_lanes(summary, report)
+        return report, report_html(report, drawn, calibration, usual(summary, links), paths)
 
 
 def write_page(path: Path, document: str, force: bool) -> None:

@@ -9,8 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from analyzers.units import rough_time
@@ -50,14 +51,32 @@ def progress(noun: str) -> Iterator[Progress]:
         yield lambda label, done, total: bar.update(task, description=label, completed=done, total=total)
 
 
+def reading(done: Callable[[], int], total: int) -> AbstractContextManager[None]:
+    """Show bytes read, rate and time left while the block runs."""
+    return _beside(partial(_follow, done, total))
+
+
+def working(at: str) -> AbstractContextManager[None]:
+    """Show for how long something has been worked at while the block runs; how much is left of it is not known."""
+    return _beside(partial(_spin, at))
+
+
 @contextmanager
-def reading(done: Callable[[], int], total: int) -> Iterator[None]:
-    """Show bytes read, rate and time left, once it has taken PATIENCE_S; only on a terminal."""
+def _beside(draw: Callable[[float, threading.Event], None]) -> Iterator[None]:
+    """Draw beside a block, once it has taken PATIENCE_S and until it ends; only on a terminal.
+
+    `draw` takes when the block began.
+    """
     if not _can_draw():
         yield
         return
     ended = threading.Event()
-    thread = threading.Thread(target=_follow, args=(done, total, ended), daemon=True)
+
+    def wait_and_draw(began: float) -> None:
+        if not ended.wait(PATIENCE_S):
+            draw(began, ended)
+
+    thread = threading.Thread(target=wait_and_draw, args=(time.monotonic(),), daemon=True)
     thread.start()
     try:
         yield
@@ -119,10 +138,7 @@ def begin_line() -> None:
         sys.stderr.write(" " * (shutil.get_terminal_size().columns - 1) + "\r")
 
 
-def _follow(done: Callable[[], int], total: int, ended: threading.Event) -> None:
-    began = time.monotonic()
-    if ended.wait(PATIENCE_S):
-        return
+def _follow(done: Callable[[], int], total: int, began: float, ended: threading.Event) -> None:
     from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 
     with _bar(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()) as bar:
@@ -130,6 +146,15 @@ def _follow(done: Callable[[], int], total: int, ended: threading.Event) -> None
         bar.tasks[0].start_time = began
         while not ended.wait(REFRESH_S):
             bar.update(task, completed=done())
+
+
+def _spin(at: str, began: float, ended: threading.Event) -> None:
+    from rich.progress import TimeElapsedColumn
+
+    with _bar(TimeElapsedColumn()) as bar:
+        bar.add_task(at, total=None)
+        bar.tasks[0].start_time = began
+        ended.wait()
 
 
 def _can_draw() -> bool:

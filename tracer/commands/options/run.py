@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.errors import AnalysisError, UnknownPlace
 from analyzers.paths import Place, Where, local_path, place
 from analyzers.ranks import MANY, rank_number
-from tracer.commands.options.progress_bar import reading
+from tracer.commands.options.progress_bar import reading, working
 from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
 from tracer.errors import TracerError, UsageError
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _LIBRARIES = ("distributed", "fsspec", "s3fs", "gcsfs", "aiobotocore", "botocore", "google.auth", "asyncio")
 _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 MOST_DRAWN = 4096
+# What a report of many ranks takes longest for, once they are read.
+CHARGES = "charges and gains"
 # The environment's default of --memory, for commands without the option too.
 MEMORY = "TRACER_MEMORY"
 # The folder of the cache, instead of the one that the platform has for such; `off`: none.
@@ -215,17 +218,24 @@ def read(options: argparse.Namespace, path: Where | None = None, *, causes: bool
 @contextmanager
 def reported(options: argparse.Namespace, links: Calibration | None) -> Iterator[Report]:
     """Yield the report of the options' own run, of which the cache may know what a screen needs."""
-    from analyzers.reporting import report
     from tracer.reading import open_report
 
+    make = partial(_report, links=links)
     if getattr(options, "validate", False):
-        yield report(read(options), links)
+        yield make(read(options))
         return
-    steps, numbers = _steps(options), _numbers(options, options.run)
+    numbers = _numbers(options, options.run)
     with open_report(
-        options.run, lambda: read(options), links, steps=steps, numbers=numbers, by=readers(options)
+        options.run, lambda: read(options), make, links, steps=_steps(options), numbers=numbers, by=readers(options)
     ) as found:
         yield found
+
+
+def _report(summary: RunSummary, links: Calibration | None) -> Report:
+    from analyzers.reporting import report
+
+    with working(CHARGES):
+        return report(summary, links)
 
 
 def _judged(options: argparse.Namespace, summary: RunSummary, path: Where) -> RunSummary:
@@ -285,7 +295,7 @@ def read_drawn(
 
     Raises UsageError for a rank it has not.
     """
-    from analyzers.reporting import lanes, report
+    from analyzers.reporting import lanes
     from analyzers.run import find
     from tracer.reading import read_lanes, read_run, with_undrawn
 
@@ -294,7 +304,7 @@ def read_drawn(
     few = _ranks_to_draw(options) is None and len(find(path).files) <= MANY
     summary = read_run(path, lanes=few, causes=True, steps=steps, numbers=numbers, by=by)
     summary = _judged(options, summary, path)
-    run_report = report(summary, links)
+    run_report = _report(summary, links)
     if not few:
         summary = read_lanes(summary, path, chosen_ranks(options, run_report), steps, numbers, by)
         # The report was made before: of which ranks are drawn it decides.
