@@ -15,13 +15,17 @@ from analyzers.causes.light_times import without_odd
 from analyzers.causes.pace import course_of
 from analyzers.collectives import Exchange
 from analyzers.layers import pipelines
+from analyzers.memory import machine_memory
 from analyzers.rank import RunSummary
 from analyzers.ranks import RankNumber
 from analyzers.run import Controls
 from analyzers.texts import listed
+from analyzers.units import megabytes
 
 # So many ranks are named.
 MOST_NAMED = 8
+# What a model takes at most for each edge that is recorded: measured, with scenarios, where all steps are typical.
+BYTES_PER_EDGE = 700
 
 
 class Model:
@@ -104,6 +108,9 @@ def why_none(run: RunSummary) -> str | None:
     unmarked = [rank.rank for rank, graph in graphs.items() if graph is not None and not len(graph.steps)]
     if unmarked and len(unmarked) < len(graphs):
         return f"no steps are marked on {_named(unmarked)}"
+    taken = BYTES_PER_EDGE * sum(len(graph.edges) for graph in graphs.values() if graph is not None)
+    if taken > machine_memory():
+        return f"a graph of these {len(graphs)} ranks takes up to {megabytes(taken)} of memory, more than there is here"
     return None
 
 

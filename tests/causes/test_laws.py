@@ -5,6 +5,7 @@ A replay in plain Python, over edges that are not contracted, judges the one in 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,9 @@ from analyzers.causes.pace import Course, CourseEdges
 from analyzers.causes.replay import DROPPED, Edged, contract
 from analyzers.causes.rows import charge_rows, charges_summary
 from analyzers.errors import AnalysisError
+from analyzers.notices import Code
 from analyzers.reporting.analyses import Analyses
+from analyzers.reporting.build import report
 from analyzers.scenarios import Gain
 from tests.support import causal, relabelled, tiers
 from tests.support.causal import PlainReplay
@@ -200,6 +203,20 @@ def test_a_gain_is_what_the_step_is_shorter_and_within_its_interval(path: Path) 
 
 
 ORDERS = {SICK: (1, 0), FOUR: (2, 0, 3, 1)}
+
+
+def test_without_memory_for_a_graph_all_but_charges_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analyzers.causes.model.machine_memory", lambda: 1_000_000)
+    short = Analyses(summary_of(SICK), None)
+    assert short.causes is None
+    assert short.why_no_causes is not None
+    assert re.fullmatch(
+        r"a graph of these 2 ranks takes up to \d+(\.\d+)? MB of memory, more than .* here", short.why_no_causes
+    )
+    told = report(summary_of(SICK))
+    assert [notice.code for notice in told.run.notes + told.run.warnings].count(Code.CHARGES_ARE_NULL) == 1
+    assert told.summary.headline.sentence
+    assert told.charges == []
 
 
 @pytest.fixture(scope="module")

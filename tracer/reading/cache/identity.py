@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from analyzers.memory import machine_memory
 from analyzers.paths import Place, Remote, facts_of, open_file, read_block
 from analyzers.run import Calibration, RankFile, RunLayout
 
@@ -62,11 +63,11 @@ def _spell(value: object) -> object:
 
 
 def key_of_run(layout: RunLayout, links: Calibration | None) -> bytes | None:
-    """Return a digest of a run's places, and of what else its report is made of but for its ranks: run.json, links.
+    """Return a digest of a run's places, and of what else decides on its report: run.json, links, the machine's memory.
 
     None where that holds what no bytes can.
     """
-    beside = (layout.manifest, layout.warnings, layout.calibration, links)
+    beside = (layout.manifest, layout.warnings, layout.calibration, links, machine_memory())
     try:
         said = msgspec.msgpack.encode(beside)
     except (UnicodeEncodeError, OverflowError):
