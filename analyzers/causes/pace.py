@@ -25,9 +25,7 @@ from analyzers.arrays import (
     find,
     firsts,
     joint,
-    places_since,
     rows_by,
-    values_at,
 )
 from analyzers.causes.joining import RunGraph
 from analyzers.causes.replay import Contracted, Edged, contract
@@ -185,6 +183,7 @@ def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:
     between = np.flatnonzero((source_step == template) & (target_step == template + 1))
     inside = _by_step(np.flatnonzero(source_step == target_step), target_step)
     across = _by_step(np.flatnonzero(source_step + 1 == target_step), target_step)
+    lanes = _Lanes(graph)
     parts = []
     for place, step in enumerate(steps):
         parts.append(_course_edges(graph, inside[step], place, earlier=False))
@@ -192,7 +191,7 @@ def course_of(graph: RunGraph, typical: Sequence[int]) -> Course:
         if before + 1 == step:
             parts.append(_course_edges(graph, across.get(step, between[:0]), place, earlier=True))
         else:
-            parts.append(_like(graph, between, (template, before, step), place))
+            parts.append(_like(graph, between, lanes, (template, before, step), place))
     return Course(graph, tuple(steps), CourseEdges.joined(parts), _marks(graph, steps), np.zeros(len(points)))
 
 
@@ -239,31 +238,38 @@ def _marks_of(graph: RunGraph, place: int) -> Int64:
     return marks
 
 
-def _like(graph: RunGraph, between: Int64, steps: tuple[int, int, int], place: int) -> CourseEdges:
+def _like(graph: RunGraph, between: Int64, lanes: _Lanes, steps: tuple[int, int, int], place: int) -> CourseEdges:
     """Return edges between two steps like those that lead out of a template, where both steps have such places."""
     template, before, step = steps
     edges = graph.edges
-    source = _same_place(graph, edges.source[between], template, before, from_end=True)
-    target = _same_place(graph, edges.target[between], template + 1, step, from_end=False)
+    source = lanes.same_place(edges.source[between], before - template, from_end=True)
+    target = lanes.same_place(edges.target[between], step - (template + 1), from_end=False)
     found = (source >= 0) & (target >= 0)
     count = int(found.sum())
     return CourseEdges(between[found], source[found], target[found], np.ones(count, dtype=bool), np.full(count, place))
 
 
-def _same_place(graph: RunGraph, asked: Int64, of_step: int, in_step: int, *, from_end: bool) -> Int64:
-    """Return for points of one step those at the same place of another: the k-th of its kind and lane."""
-    points = graph.points
-    rows = np.flatnonzero((points.step == of_step) | (points.step == in_step))
-    rows = rows[np.argsort(points.time_ns[rows], kind="stable")]
-    if from_end:
-        rows = rows[::-1]
-    lane = joint(graph.rank[rows], points.kind[rows], points.lane[rows], points.step[rows])
-    order = np.argsort(lane, kind="stable")
-    ordinal = np.empty(len(rows), dtype=np.int64)
-    ordinal[order] = places_since(begins(lane[order]))
-    place = joint(graph.rank[rows], points.kind[rows], points.lane[rows], ordinal)
-    there = np.flatnonzero(points.step[rows] == in_step)
-    there = there[np.argsort(place[there])]
-    place_of = np.full(len(points), UNKNOWN)
-    place_of[rows] = place
-    return values_at(rows[there], find(place[there], place_of[asked]))
+class _Lanes:
+    """Points by their lane and kind, by step, and by time."""
+
+    def __init__(self, graph: RunGraph) -> None:
+        points = graph.points
+        step = points.step - points.step.min()
+        key = joint(graph.rank, points.kind, points.lane) * (step.max() + 1) + step
+        self._order = np.lexsort((points.time_ns, key))
+        self._place = np.empty(len(points), dtype=np.int64)
+        self._place[self._order] = np.arange(len(points))
+        is_first = begins(key[self._order])
+        self._keys = key[self._order[is_first]]
+        self._first = np.r_[np.flatnonzero(is_first), len(points)]
+        self._group = np.cumsum(is_first) - 1
+
+    def same_place(self, asked: Int64, later: int, *, from_end: bool) -> Int64:
+        """Return for points the k-th of its kind and lane so many steps later, as they are the k-th; UNKNOWN for none."""
+        at = self._place[asked]
+        group = self._group[at]
+        there = find(self._keys, self._keys[group] + later)
+        first, past = self._first[there], self._first[there + 1]
+        found = past - (self._first[group + 1] - at) if from_end else first + (at - self._first[group])
+        inside = (there >= 0) & (found >= first) & (found < past)
+        return np.where(inside, self._order[np.where(inside, found, 0)], UNKNOWN)
