@@ -265,7 +265,7 @@ class _Lanes:
         self._group = np.cumsum(is_first) - 1
 
     def same_place(self, asked: Int64, later: int, *, from_end: bool) -> Int64:
-        """Return for points the k-th of its kind and lane so many steps later, as they are the k-th; UNKNOWN for none."""
+        """Return for points those at the same place of another step: the k-th of a kind and lane; UNKNOWN for none."""
         at = self._place[asked]
         group = self._group[at]
         there = find(self._keys, self._keys[group] + later)
