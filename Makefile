@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test test-all fuzz profile check packages lowest extras pythons environments pictures docs clean
+.PHONY: install demo test test-all fuzz profile ratios check packages lowest extras pythons environments pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -36,6 +36,11 @@ fuzz: install
 # Where the time of one report goes, phase by phase; of RUN, or of a trace of 100 MB that is made for it.
 profile: install
 	$(BIN)/python benchmarks/report_profile.py $(RUN)
+
+# What a change did to the cost of each phase of a report: the tree against a commit before it, as ratios.
+AGAINST ?= HEAD~1
+ratios: install
+	$(BIN)/python benchmarks/ratios.py --against $(AGAINST)
 
 check: install
 	$(BIN)/ruff check .
