@@ -22,7 +22,7 @@ from analyzers.rank import Cause, EdgeKind, Phase, PointKind, RankGraph, Stretch
 from analyzers.trace import Category, Kind
 
 # What several changes replayed side by side take of chains' lags; one after the other they take as long.
-MOST_BYTES = 8_000_000
+MOST_BYTES = 48_000_000
 
 
 @dataclass(frozen=True, eq=False)
