@@ -70,6 +70,17 @@ def test_what_is_worked_at_is_said_with_the_time_that_it_takes(terminal):
     assert "0:00:00" in terminal.getvalue()
 
 
+def test_a_terminal_has_one_bar_at_a_time(terminal):
+    with redirect_stderr(terminal), progress.working("figures"):
+        while "figures" not in terminal.getvalue():
+            time.sleep(0.05)
+        work(terminal, 20)
+        before = terminal.getvalue()
+        time.sleep(0.3)
+        assert terminal.getvalue() == before
+    assert "charges" in before
+
+
 def test_what_fails_beside_a_bar_fails(terminal):
     with redirect_stderr(terminal), pytest.raises(ZeroDivisionError), progress.working("charges"):
         1 / 0  # noqa: B018

@@ -31,6 +31,8 @@ REFRESH_S = 0.1
 LINE_EVERY_S = 5.0
 # So many reports make the pace: the first steps, which are slow, are soon forgotten.
 REPORTS = 20
+# What ends the bar that is drawn.
+_drawn: list[Callable[[], None]] = []
 
 
 def say(text: str) -> None:
@@ -63,13 +65,15 @@ def working(at: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _beside(draw: Callable[[float, threading.Event], None]) -> Iterator[None]:
-    """Draw beside a block, once it has taken PATIENCE_S and until it ends; only on a terminal.
+    """Draw beside a block, once it has taken PATIENCE_S and until it ends or one in it begins; only on a terminal.
 
     `draw` takes when the block began.
     """
     if not _can_draw():
         yield
         return
+    while _drawn:  # of blocks around this one: a terminal has one bar at a time
+        _drawn.pop()()
     ended = threading.Event()
 
     def wait_and_draw(began: float) -> None:
@@ -78,11 +82,17 @@ def _beside(draw: Callable[[float, threading.Event], None]) -> Iterator[None]:
 
     thread = threading.Thread(target=wait_and_draw, args=(time.monotonic(),), daemon=True)
     thread.start()
+
+    def end() -> None:
+        ended.set()
+        thread.join()
+
+    _drawn.append(end)
     try:
         yield
     finally:
-        ended.set()
-        thread.join()
+        end()
+        _drawn.clear()
 
 
 @dataclass
