@@ -6,10 +6,10 @@ readers    |#######|#######|                |  half of it, shared by the process
 
 from __future__ import annotations
 
-import ctypes
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from analyzers.errors import TooLarge
@@ -58,10 +58,16 @@ def give_back() -> None:
 
     Reading leaves as much freed as a rank's columns take, between pieces that are still used.
     """
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object] | None:
+    import ctypes  # which most who import this do without
+
+    return getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
 
 def cores() -> int:

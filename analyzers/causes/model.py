@@ -24,8 +24,9 @@ from analyzers.units import megabytes
 
 # So many ranks are named.
 MOST_NAMED = 8
-# What a model takes at most for each edge that is recorded: measured, with scenarios, where all steps are typical.
-BYTES_PER_EDGE = 700
+# What a model takes at most for each edge that is recorded: measured, with scenarios, where all steps are typical, and
+# with the ranks' own graphs.
+BYTES_PER_EDGE = 800
 
 
 class Model:
@@ -110,7 +111,7 @@ def why_none(run: RunSummary) -> str | None:
         return f"no steps are marked on {_named(unmarked)}"
     taken = BYTES_PER_EDGE * sum(len(graph.edges) for graph in graphs.values() if graph is not None)
     if taken > machine_memory():
-        return f"a graph of these {len(graphs)} ranks takes up to {megabytes(taken)} of memory, more than there is here"
+        return f"one graph of all ranks takes up to {megabytes(taken)} of memory, more than there is here"
     return None
 
 

@@ -211,7 +211,7 @@ def test_without_memory_for_a_graph_all_but_charges_is_known(monkeypatch: pytest
     assert short.causes is None
     assert short.why_no_causes is not None
     assert re.fullmatch(
-        r"a graph of these 2 ranks takes up to \d+(\.\d+)? MB of memory, more than .* here", short.why_no_causes
+        r"one graph of all ranks takes up to \d+(\.\d+)? MB of memory, more than .* here", short.why_no_causes
     )
     told = report(summary_of(SICK))
     assert [notice.code for notice in told.run.notes + told.run.warnings].count(Code.CHARGES_ARE_NULL) == 1

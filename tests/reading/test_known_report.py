@@ -5,14 +5,16 @@ import shutil
 
 import pytest
 
-from analyzers.lazy_fields import completed, computed
-from analyzers.reporting import Summary
+from analyzers.json_documents import encoded
+from analyzers.lazy_fields import completed, computed, evaluated
+from analyzers.reporting import Report, Summary
 from tests.support.cached import RUN, entries, told
-from tests.support.samples import SAMPLES
+from tests.support.samples import REPORTED, SAMPLES, reported
 from tests.support.tiers import quarters
 from tracer.cli import main
+from tracer.reading import known_report
 from tracer.reading.cache import store
-from tracer.reading.cache.report_packing import unpack_report
+from tracer.reading.cache.report_packing import pack_report, unpack_report
 
 
 @pytest.fixture
@@ -53,6 +55,38 @@ def test_samples_say_the_same_screen(cache, capsys, name):
     first = screen(capsys, *words)
     assert len(reports(cache)) == 1
     assert screen(capsys, *words) == first == screen(capsys, *words, "--no-cache")
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_what_comes_back_is_what_json_writes(path):
+    whole = evaluated(reported(path))
+    sections = {name: bytearray(b"".join(chunks)) for name, chunks in pack_report(whole).items()}
+    found = unpack_report(sections)
+    assert encoded(found[Summary]) == encoded(computed(whole.summary))
+    assert encoded(found[Report]) == encoded({name: getattr(whole, name) for name in found[Report]})
+
+
+def test_a_link_to_a_folder_says_what_that_is_called_now(cache, run, tmp_path, capsys):
+    link = tmp_path / "latest"
+    link.symlink_to(run)
+    assert screen(capsys, link).startswith("run ")
+    run.rename(tmp_path / "moved")
+    link.unlink()
+    link.symlink_to(tmp_path / "moved")
+    assert screen(capsys, link).startswith("moved ")
+
+
+def test_a_run_that_changes_while_it_is_read_is_not_kept(cache, run, monkeypatch, capsys):
+    find = known_report.located
+
+    def changed_behind(*words):
+        layout = find(*words)
+        change_the_manifest(run)
+        return layout
+
+    monkeypatch.setattr(known_report, "located", changed_behind)
+    screen(capsys, run)
+    assert reports(cache) == []
 
 
 @pytest.mark.parametrize("words", [("--by", "rank"), ("--json",), ("--json", "--summary"), ("--full",)])

@@ -13,7 +13,7 @@ from analyzers.lazy_fields import completed, computed
 from analyzers.paths import Remote, Where
 from analyzers.rank import RunSummary
 from analyzers.reporting import Report, Summary
-from analyzers.run import Calibration
+from analyzers.run import Calibration, RunLayout
 from tracer.reading.cache import Fields, identity_of, open_cache
 from tracer.reading.processes import Readers, located
 
@@ -44,8 +44,12 @@ def open_report(
     known = cache.look_up_report(layout, links)
     found = whole.report if known is None else _completed(known, lambda: whole.report)
     yield found
-    if before is not None and before.is_settled() and whole.is_read and _tells_more(found, known):
+    if before is None or not before.is_settled() or not whole.is_read or not _tells_more(found, known):
+        return
+    # Other processes may have written to the run since: then the report is of another one than was looked up.
+    if whole.is_of(layout) and located(path, steps, numbers, by) == layout:
         cache.keep_report(layout, links, before, whole.run, found)
+        cache.clean()
 
 
 class _Whole:
@@ -65,6 +69,10 @@ class _Whole:
     @property
     def is_read(self) -> bool:
         return "run" in self.__dict__
+
+    def is_of(self, layout: RunLayout) -> bool:
+        said = (layout.name, layout.manifest, layout.calibration)
+        return (self.run.name, self.run.manifest, self.run.calibration) == said
 
 
 def _completed(known: Fields, whole: Callable[[], Report]) -> Report:

@@ -67,7 +67,7 @@ def key_of_run(layout: RunLayout, links: Calibration | None) -> bytes | None:
 
     None where that holds what no bytes can.
     """
-    beside = (layout.manifest, layout.warnings, layout.calibration, links, machine_memory())
+    beside = (layout.name, layout.manifest, layout.warnings, layout.calibration, links, machine_memory())
     try:
         said = msgspec.msgpack.encode(beside)
     except (UnicodeEncodeError, OverflowError):

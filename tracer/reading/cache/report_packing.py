@@ -47,8 +47,26 @@ def unpack_report(sections: Mapping[str, bytearray]) -> Fields:
 
 
 def _decode(section: bytearray, kind: type[msgspec.Struct]) -> dict[str, Any]:
-    raw = msgspec.msgpack.decode(section, type=dict[str, msgspec.Raw])
-    return {name: msgspec.msgpack.decode(raw[name], type=hint) for name, hint in _hints(kind).items() if name in raw}
+    said = msgspec.msgpack.decode(section)
+    hints = {name: hint for name, hint in _hints(kind).items() if name in said}
+    return {name: _as_said(msgspec.convert(said[name], hint), said[name]) for name, hint in hints.items()}
+
+
+def _as_said(value: Any, said: Any) -> Any:
+    """Return a value with the integers that were said where its type has floats: JSON writes 8 and 8.0 differently."""
+    if isinstance(value, float):
+        return said
+    if isinstance(value, msgspec.Struct):
+        for field in msgspec.structs.fields(value):
+            if field.encode_name in said:
+                whole = _as_said(getattr(value, field.name), said[field.encode_name])
+                msgspec.structs.force_setattr(value, field.name, whole)
+        return value
+    if isinstance(value, dict):
+        return dict(zip(value, map(_as_said, value.values(), said.values()), strict=True))
+    if isinstance(value, list | tuple):
+        return type(value)(map(_as_said, value, said))
+    return value
 
 
 @cache

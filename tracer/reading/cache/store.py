@@ -282,7 +282,8 @@ def _digest_program() -> bytes:
 @cache
 def _list_program() -> tuple[list[tuple[str, int, int]], ...]:
     """The modules of what computes summaries, and of what keeps them."""
-    return tuple(_list_sources(str(Path(module).parent)) for module in (paths.__file__, __file__))
+    folders = Path(paths.__file__).parent, Path(__file__).parent.parent
+    return tuple(_list_sources(str(folder)) for folder in folders)
 
 
 def _list_sources(folder: str, below: str = "") -> list[tuple[str, int, int]]:
