@@ -134,7 +134,7 @@ def _meetings(patch: pytest.MonkeyPatch) -> None:
 def _seams(patch: pytest.MonkeyPatch) -> None:
     """Typical steps that are not neighbours follow one another without edges."""
 
-    def none(graph: RunGraph, between: Int64, steps: object, place: int) -> CourseEdges:
+    def none(graph: RunGraph, between: Int64, lanes: object, steps: object, place: int) -> CourseEdges:
         return CourseEdges(NOWHERE, NOWHERE, NOWHERE, np.zeros(0, dtype=bool), NOWHERE)
 
     patch.setattr(pace, "_like", none)
