@@ -21,7 +21,8 @@ from analyzers.causes.replay import DROPPED
 from analyzers.rank import Cause, EdgeKind, Phase, PointKind, RankGraph, Stretches
 from analyzers.trace import Category, Kind
 
-# What several changes replayed side by side take of chains' lags; one after the other they take as long.
+# What several changes replayed side by side take of chains' lags. One after the other they take as long; but
+# what stands beside a change rounds its last digits, so that another bound gives other ones.
 MOST_BYTES = 48_000_000
 
 
