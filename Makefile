@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test test-all fuzz profile ratios check packages lowest extras pythons environments pictures docs clean
+.PHONY: install demo test test-all fuzz profile ratios loading check packages lowest extras pythons environments pictures docs clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -37,10 +37,18 @@ fuzz: install
 profile: install
 	$(BIN)/python benchmarks/report_profile.py $(RUN)
 
-# What a change did to the cost of each phase of a report: the tree against a commit before it, as ratios.
+# What a change did to the cost of each phase of a report, to a file of 402 MB and to 64 ranks: the tree against a commit
+# before it, as ratios. ROUNDS=1 takes a seventh of its hour and says less.
 AGAINST ?= HEAD~1
+ROUNDS ?= 7
 ratios: install
-	$(BIN)/python benchmarks/ratios.py --against $(AGAINST)
+	$(BIN)/python benchmarks/ratios.py --against $(AGAINST) --rounds $(ROUNDS) --file-mb 402 --ranks 64
+
+# What reading costs against other readers, by one process and by two, and how it grows with the file; in an environment
+# of its own, for HTA 0.5.0.
+loading:
+	$(MAKE) install VENV=build/benchmarks EXTRAS=benchmarks
+	build/benchmarks/bin/python benchmarks/loading.py --mb 25,100,400,800
 
 check: install
 	$(BIN)/ruff check .

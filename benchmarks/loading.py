@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
+import math
 import os
 import re
 import statistics
@@ -68,6 +69,7 @@ import sys, simdjson
 print(len(simdjson.Parser().parse(open(sys.argv[1], "rb").read())["traceEvents"]))
 """,
 }
+RATIOS = (("report", "tracer"), ("report", "report by two"), ("json+DataFrame", "tracer"), ("HTA 0.5.0", "tracer"))
 LARGE_MB = 1000
 # What wants more memory than there is for larger files.
 SMALL = ("json+DataFrame", "HTA 0.5.0", "simdjson")
@@ -107,7 +109,8 @@ def run(python: str, code: str, path: Path) -> Cost | None:
     return None
 
 
-def measure(path: Path, megabytes: int, rounds: int, hta: str) -> None:
+def measure(path: Path, megabytes: int, rounds: int, hta: str) -> dict[str, float]:
+    """Print what each reader takes; the seconds of those that could read it."""
     size = path.stat().st_size / 1e6
     readers = [name for name in READERS if megabytes < LARGE_MB or name not in SMALL]
     figures: dict[str, list[Cost]] = {}
@@ -118,13 +121,30 @@ def measure(path: Path, megabytes: int, rounds: int, hta: str) -> None:
             result = run(python, READERS[name], path)
             if result:
                 figures.setdefault(name, []).append(result)
-    ours = statistics.median(each.wall_s for each in figures["tracer"])
+    walls = {name: statistics.median(each.wall_s for each in results) for name, results in figures.items()}
     print(f"\n{path.name}: {size:.0f} MB, medians of {rounds} interleaved runs, whole processes")
     print(f"{'':16} {'wall s':>8} {'MB/s':>7} {'peak MB':>8} {'MB/MB':>6} {'x ours':>7}")
     for name, results in figures.items():
-        wall = statistics.median(each.wall_s for each in results)
+        wall = walls[name]
         peak = statistics.median(each.peak_bytes for each in results) / 1e6
-        print(f"{name:16} {wall:8.2f} {size / wall:7.0f} {peak:8.0f} {peak / size:6.2f} {wall / ours:7.2f}", flush=True)
+        print(
+            f"{name:16} {wall:8.2f} {size / wall:7.0f} {peak:8.0f} {peak / size:6.2f} {wall / walls['tracer']:7.2f}",
+            flush=True,
+        )
+    print("; ".join(f"{one} : {other} {walls[one] / walls[other]:.2f}" for one, other in RATIOS if one in walls))
+    return walls
+
+
+def growth(seconds: dict[int, dict[str, float]]) -> str:
+    """The power of the size by which each reader's time grows, from the smallest file to the largest."""
+    smallest, largest = min(seconds), max(seconds)
+    both = seconds[smallest].keys() & seconds[largest].keys()
+    powers = {
+        name: math.log(seconds[largest][name] / seconds[smallest][name]) / math.log(largest / smallest)
+        for name in READERS
+        if name in both
+    }
+    return "; ".join(f"{name} {power:.2f}" for name, power in powers.items())
 
 
 def main() -> None:
@@ -135,11 +155,14 @@ def main() -> None:
     parser.add_argument("--hta", default=sys.executable, help="python of an environment with HTA 0.5.0")
     options = parser.parse_args()
     options.work.mkdir(exist_ok=True)
+    seconds: dict[int, dict[str, float]] = {}
     for megabytes in map(int, options.mb.split(",")):
         path = options.work / f"rank0-{megabytes}.json"
         if not path.exists():
             build(path, megabytes)
-        measure(path, megabytes, options.rounds, options.hta)
+        seconds[megabytes] = measure(path, megabytes, options.rounds, options.hta)
+    if len(seconds) > 1:
+        print(f"\ntime grows from {min(seconds)} to {max(seconds)} MB with this power of the size: {growth(seconds)}")
 
 
 if __name__ == "__main__":

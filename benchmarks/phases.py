@@ -37,7 +37,7 @@ class Input:
 def load_rank(given: Input) -> Call:
     import analyzers
 
-    file = min(given.run.glob("rank*.json.gz"))
+    file = min(given.run.glob("rank*.json*"))
     return lambda: analyzers.load(file)
 
 

@@ -1,13 +1,16 @@
 """Whether the tree got slower than a commit: each phase of a report, by both in one run, as ratios.
 
-    python benchmarks/ratios.py --against COMMIT [--phases json,page] [--samples NAME,...] [--rounds 7] [--json]
+    python benchmarks/ratios.py --against COMMIT [--phases json,page] [--samples NAME,...] [--file-mb 402] [--ranks 64]
+                                [--rounds 7] [--json]
 
 Both are copied into a temporary folder and run by this Python, in turn (A B B A ...), on samples in traces/, and on one
-of them with its steps many times over, which stays in --work for the next call. Each phase is measured once
-uncounted, which fills caches, finds the runs that both can do, and says how often short phases are repeated. A ratio is
-tree : commit, of two measurements beside each other, and over several samples the geometric mean; the table has the
-median of all rounds with its interval. Processor time, of processes and their children, hardly depends on what else the
-machine does; wall time does.
+of them with its steps many times over. Where their sizes are given, reports are made of a file of so many MB and of a
+run of so many ranks as well. What is made for this stays in --work for the next call.
+
+Each phase is measured once uncounted, which fills caches, finds the runs that both can do, and says how often short
+phases are repeated. A ratio is tree : commit, of two measurements beside each other, and over several samples the
+geometric mean; the table has the median of all rounds with its interval. Processor time, of processes and their
+children, hardly depends on what else the machine does; wall time does.
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
+from loading import build
+from many_ranks import write_run
 from phases import PHASES
 from processes import Cost, Failed
 from trees import ROOT, Refused, Tree, commit_tree, present_tree
@@ -37,7 +43,10 @@ STARTS = {
     "help": ("-m", "tracer", "--help"),
     "import": ("-c", "import analyzers"),
 }
-REPORTS = {"second": ("-m", "tracer", "report", "--workers", "1")}
+REPORTS = {
+    "first": ("-m", "tracer", "report", "--no-cache"),
+    "second": ("-m", "tracer", "report", "--workers", "1"),
+}
 NAMES = (*STARTS, *REPORTS, *PHASES)
 # Shorter phases are repeated until they take this long together.
 LEAST_S = 0.5
@@ -54,11 +63,11 @@ class Row:
 
     name: str
     runs: tuple[Path, ...] = ()
-    large: bool = False
+    size: str = ""  # of a run that was made for it
 
     @property
     def title(self) -> str:
-        return f"{self.name}, large" if self.large else self.name
+        return f"{self.name}, {self.size}" if self.size else self.name
 
 
 @dataclass(frozen=True)
@@ -148,6 +157,8 @@ class Compared:
         for figure, pairs in self.pairs.items():
             ratios = [getattr(tree.of[name], figure) / getattr(one, figure) for name, one in before.of.items()]
             pairs.append(statistics.geometric_mean(ratios))
+        # Not the uncounted round's, which was the first look of a second one.
+        self.before = before.of
 
     @property
     def ratios(self) -> dict[str, Ratio]:
@@ -169,7 +180,7 @@ def rehearsed(row: Row, before: Tree, tree: Tree) -> Compared:
     costs = {each.title: measure(each, row, 1) for each in (before, tree)}
     of_before, of_tree = costs.values()
     both = of_before.of.keys() & of_tree.of.keys()
-    compared = Compared(Row(row.name, tuple(run for run in row.runs if run.name in both), row.large))
+    compared = Compared(Row(row.name, tuple(run for run in row.runs if run.name in both), row.size))
     if not both:
         title, failed = min(costs.items(), key=lambda item: len(item[1].of))
         compared.missing = f"{title}: {next(iter(failed.errors.values()))}"
@@ -201,41 +212,79 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def rows_of(phases: Sequence[str], samples: Sequence[Path], large: Path | None) -> list[Row]:
-    """The phases that are asked for, on the samples and on the large run."""
+@dataclass(frozen=True)
+class Made:
+    """A run that is made once for all calls: what it is called in the table, and the phases that are measured on it."""
+
+    size: str
+    folder: str
+    write: Callable[[Path], object]
+    phases: tuple[str, ...] = (*REPORTS, *PHASES)
+
+
+def rows_of(phases: Sequence[str], samples: Sequence[Path], made: Sequence[Made], work: Path) -> list[Row]:
+    """The phases that are asked for, on the samples and on the runs that are made for them."""
     starts = [Row(name) for name in phases if name in STARTS]
     reading = [name for name in phases if name not in STARTS]
-    on_large = [Row(name, (large,), large=True) for name in reading] if large else []
-    return starts + [Row(name, tuple(samples)) for name in reading] + on_large
+    on_made = [(each, [name for name in reading if name in each.phases]) for each in made]
+    return [
+        *starts,
+        *(Row(name, tuple(samples)) for name in reading),
+        *(Row(name, (present(each, work),), each.size) for each, names in on_made for name in names),
+    ]
 
 
-def large_run(times: int, work: Path) -> Path:
-    """A sample with its steps so many times over, made where it is not there yet."""
-    work.mkdir(parents=True, exist_ok=True)
-    folder = work / f"{REPEATED}-x{times}"
+def runs_to_make(options: argparse.Namespace) -> list[Made]:
+    """The runs whose size is asked for."""
+    times, megabytes, ranks = options.large, options.file_mb, options.ranks
+    made = [
+        (times, Made("large", f"{REPEATED}-x{times}", partial(write_repeated, times))),
+        (
+            megabytes,
+            Made(f"{megabytes} MB", f"{megabytes}mb", partial(write_file, megabytes), ("first", "second", "rank")),
+        ),
+        (ranks, Made(f"{ranks} ranks", f"{ranks}ranks", partial(write_run, ranks=ranks), ("first", "second"))),
+    ]
+    return [each for size, each in made if size > 0]
+
+
+def write_repeated(times: int, folder: Path) -> None:
+    """A sample with its steps so many times over."""
+    words = [sys.executable, "-m", "tests.support.repeating", str(TRACES / REPEATED), str(times), str(folder)]
+    subprocess.run(words, cwd=ROOT, check=True)
+
+
+def write_file(megabytes: int, folder: Path) -> None:
+    """A run of one file."""
+    folder.mkdir()
+    build(folder / "rank0.json", megabytes)
+
+
+def present(made: Made, work: Path) -> Path:
+    """Its folder, made where it is not there yet."""
+    folder = work / made.folder
     if not folder.exists():
+        _tell(f"making {folder}")
+        work.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=work) as scratch:
-            made = Path(scratch) / folder.name
-            source = str(TRACES / REPEATED)
-            words = [sys.executable, "-m", "tests.support.repeating", source, str(times), str(made)]
-            subprocess.run(words, cwd=ROOT, check=True)
-            made.rename(folder)
+            made.write(Path(scratch) / folder.name)
+            (Path(scratch) / folder.name).rename(folder)
     return folder
 
 
 def table(found: Sequence[Compared]) -> list[str]:
     """A line for each row; one that got worse by more than its spread ends in what takes more."""
     heads = "".join(f"{word:>7} {'interval':<14}" for word in FIGURES.values())
-    lines = [f"{'':15}{heads}{'before: CPU s':>14} {'peak MB':>8}"]
+    lines = [f"{'':18}{heads}{'before: CPU s':>14} {'peak MB':>8}"]
     for compared in found:
         if compared.missing is not None:
-            lines.append(f"{compared.row.title:15}{'-':>7} {compared.missing}")
+            lines.append(f"{compared.row.title:18}{'-':>7} {compared.missing}")
             continue
         cells = "".join(f"{r.ratio:7.3f} {f'{r.low:.3f}..{r.high:.3f}':<14}" for r in compared.ratios.values())
         cpu_s = sum(one.cpu_s for one in compared.before.values())
         peak_mb = max(one.peak_bytes for one in compared.before.values()) / 1e6
         mark = f"  <- more {', '.join(compared.worse)}" if compared.worse else ""
-        lines.append(f"{compared.row.title:15}{cells}{cpu_s:14.3f} {peak_mb:8.0f}{mark}")
+        lines.append(f"{compared.row.title:18}{cells}{cpu_s:14.3f} {peak_mb:8.0f}{mark}")
     return lines + [note for compared in found for note in compared.notes]
 
 
@@ -271,6 +320,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--phases", default=",".join(NAMES), help=f"of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--samples", default=",".join(SAMPLES), help="folders in traces/ (default: one of each kind)")
     parser.add_argument("--large", type=int, default=8, help="copies of the steps in the large run; 0: none")
+    parser.add_argument("--file-mb", type=int, default=0, metavar="MB", help="reports of one file of so many MB, too")
+    parser.add_argument("--ranks", type=int, default=0, help="reports of so many ranks, too; 7 MB of JSON each")
     parser.add_argument("--rounds", type=int, default=7, help="default: 7, the least that tells a change from chance")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tracer-ratios")
     parser.add_argument("--json", action="store_true", help="the ratios as JSON")
@@ -290,9 +341,8 @@ def run(options: argparse.Namespace) -> str:
         # Of the same length: peaks of memory depend on it.
         before = commit_tree(options.against, Path(folder) / "old")
         tree = present_tree(Path(folder) / "new")
-        reads = options.large > 0 and not set(phases) <= set(STARTS)
-        large = large_run(options.large, options.work.absolute()) if reads else None
-        found = compare(rows_of(phases, samples, large), before, tree, options.rounds)
+        rows = rows_of(phases, samples, runs_to_make(options), options.work.absolute())
+        found = compare(rows, before, tree, options.rounds)
     if options.json:
         return json.dumps(document(found, before.title, options.rounds), indent=1)
     head = f"the tree : {before.title}; rounds: {options.rounds}; ratios, and the intervals of their medians"
