@@ -20,6 +20,7 @@ DataType = Literal["float32", "float16", "bfloat16"]
 CommHook = Literal["bf16"]
 LrScaling = Literal["linear"]
 LightRecorder = Literal["cupti", "kineto"]
+DataName = Literal["cifar10", "digits"]
 
 MODELS: tuple[str, ...] = get_args(ModelName)
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -82,17 +83,21 @@ LEAST_ACTIVE = 2
 # The steps of a long block, at least and at most: an event of the device and a reading of the host are kept for each.
 LONG_BLOCK, LONGEST_BLOCK = 100, 10_000
 CLASSES = 10
-CIFAR10_SIZE = 32
-CIFAR10_SAMPLES = 50_000
+IMAGE_SIZE = 32
+# Of images to train on: what a report calls them, and how many there are for training. Synthetic ones are as many as
+# CIFAR-10's.
+DATA_SETS: dict[DataName, tuple[str, int]] = {"cifar10": ("CIFAR-10", 50_000), "digits": ("digits", 1_437)}
+SYNTHETIC_SAMPLES = DATA_SETS["cifar10"][1]
 # What the rate 0.1 is for, with ResNets on CIFAR-10 (He et al. 2016, arXiv:1512.03385, section 4.2). Goyal et al. begin
 # from 256, ImageNet's.
 REFERENCE_BATCH = 128
 
 
 class DataSource(msgspec.Struct, frozen=True):
-    """CIFAR-10 on disk, and how many worker processes of each rank read it."""
+    """Images to train on, and how many worker processes of each rank read them."""
 
-    folder: str
+    name: DataName
+    folder: str  # empty where a package ships them
     workers: int
 
 
@@ -119,7 +124,7 @@ class EpochPlan(msgspec.Struct, frozen=True):
     """How many whole epochs to train after the recording, and of how many samples where they are synthetic."""
 
     count: int
-    samples: int = CIFAR10_SAMPLES
+    samples: int = SYNTHETIC_SAMPLES
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -320,7 +325,9 @@ class RecordConfig(msgspec.Struct, frozen=True):
     @property
     def epoch_samples(self) -> int:
         """Samples in an epoch; of synthetic data CIFAR-10's number, unless fewer are asked for."""
-        return CIFAR10_SAMPLES if self.epochs is None or self.data is not None else self.epochs.samples
+        if self.data is not None:
+            return DATA_SETS[self.data.name][1]
+        return SYNTHETIC_SAMPLES if self.epochs is None else self.epochs.samples
 
     @property
     def backend(self) -> str | None:

@@ -3,10 +3,13 @@
 import hashlib
 import math
 import pickle
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace as replaced
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +17,14 @@ import torch
 import torch.distributed as dist
 import torchvision
 from torch import nn
+from torch.utils.data import DataLoader
 
 from analyzers.lazy_fields import replaced as replace
 from analyzers.run.manifest import Epoch, Manifest
 from tests.support.small_training import CONFIG, CPU, batch, training
-from tracer.config import DataSource, EpochPlan, LearningRate
+from tracer.config import DATA_SETS, IMAGE_SIZE, DataSource, EpochPlan, LearningRate
 from tracer.errors import TracerError
-from tracer.workload import epochs
+from tracer.workload import epochs, images
 from tracer.workload import models_and_data as workloads
 
 TRAINING, TEST = 20, 10
@@ -41,7 +45,7 @@ def test_an_epoch_counts_all_its_samples():
     inputs, targets = (torch.cat(tensors) for tensors in zip(*batches, strict=True))
     outputs = trained.model(inputs).detach()
     said = []
-    found = epochs.train_epoch(trained, epochs.Data(lambda number: batches, True), 0, lambda *words: said.append(words))
+    found = epochs.train_epoch(trained, epochs.Data(lambda number: batches), 0, lambda *words: said.append(words))
     assert found.steps == 3
     assert found.loss == pytest.approx(float(nn.functional.cross_entropy(outputs, targets)))
     assert found.accuracy == int((outputs.argmax(1) == targets).sum()) / 10
@@ -53,7 +57,7 @@ def test_the_rate_rises_with_every_step():
     config = replace(CONFIG, batch=256, epochs=EpochPlan(3, 1024), learning_rate=rate)
     trained, seen = training(config), []
     trained.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
-    data = epochs.Data(lambda number: [batch(2, seed) for seed in range(4)], True)
+    data = epochs.Data(lambda number: [batch(2, seed) for seed in range(4)])
     found = [epochs.train_epoch(trained, data, number, silent) for number in range(3)]
     assert seen == pytest.approx([0.1 + 0.1 * step / 8 for step in range(8)] + [0.2] * 4)
     assert [epoch.learning_rate for epoch in found] == pytest.approx([seen[3], seen[7], seen[11]])
@@ -61,7 +65,7 @@ def test_the_rate_rises_with_every_step():
 
 def test_training_that_diverges_has_no_loss():
     trained = training(replace(CONFIG, epochs=EpochPlan(1), learning_rate=LearningRate(1e30)))
-    data = epochs.Data(lambda number: [batch(4, seed) for seed in range(4)], True)
+    data = epochs.Data(lambda number: [batch(4, seed) for seed in range(4)])
     assert epochs.train_epoch(trained, data, 0, silent).loss is None
 
 
@@ -127,14 +131,14 @@ def test_an_epoch_has_as_many_steps_as_the_dataset_has_global_batches(devices, s
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """CIFAR-10 in small, as torchvision takes it: the brightness of an image is ten times its label."""
-    images = tmp_path / "cifar-10-batches-py"
-    images.mkdir()
+    batches = tmp_path / "cifar-10-batches-py"
+    batches.mkdir()
     of = torchvision.datasets.CIFAR10
     for name, count, attribute in (("data_batch_1", TRAINING, "train_list"), ("test_batch", TEST, "test_list")):
         labels = [(7 * index) % 10 for index in range(count)]
         rows = np.repeat(np.array(labels, dtype=np.uint8)[:, None] * 10, 3 * 32 * 32, axis=1)
-        monkeypatch.setattr(of, attribute, [[name, written(images / name, {"data": rows, "labels": labels})]])
-    meta = written(images / "batches.meta", {"label_names": list("abcdefghij")})
+        monkeypatch.setattr(of, attribute, [[name, written(batches / name, {"data": rows, "labels": labels})]])
+    meta = written(batches / "batches.meta", {"label_names": list("abcdefghij")})
     monkeypatch.setattr(of, "meta", of.meta | {"md5": meta})
     return tmp_path
 
@@ -148,14 +152,19 @@ class Brightness(nn.Module):
     """Reads the label out of an image that `folder` has made, undoing its normalization."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        level = (images[:, 0].mean((1, 2)) * workloads.CIFAR10_STD[0] + workloads.CIFAR10_MEAN[0]) * 25.5
+        level = (images[:, 0].mean((1, 2)) * 0.2023 + 0.4914) * 25.5
         return nn.functional.one_hot(level.round().long(), 10).float()
 
 
+def loader_of(folder: Path, batch: int, whole: bool) -> DataLoader[Any]:
+    source = DataSource("cifar10", str(folder), 0)
+    return images.image_loader(images.open_images(source), source, batch, False, whole)
+
+
 def labels_of(rank: int, size: int, monkeypatch: pytest.MonkeyPatch, folder: Path, number: int) -> list[int]:
-    monkeypatch.setattr(workloads, "rank_and_size", lambda: (rank, size))
-    loader = workloads.cifar10_loader(DataSource(str(folder), 0), 3, False, whole=True)
-    return [int(label) for _, labels in workloads.cifar10_epoch(loader, number) for label in labels]
+    monkeypatch.setattr(images, "rank_and_size", lambda: (rank, size))
+    loader = loader_of(folder, 3, whole=True)
+    return [int(label) for _, labels in images.image_epoch(loader, number) for label in labels]
 
 
 def test_ranks_share_the_dataset_whole_in_an_order_of_each_epoch(folder, monkeypatch):
@@ -167,16 +176,16 @@ def test_ranks_share_the_dataset_whole_in_an_order_of_each_epoch(folder, monkeyp
 
 
 def test_a_recordings_batches_are_all_full(folder):
-    loader = workloads.cifar10_loader(DataSource(str(folder), 0), 6, False, whole=False)
-    assert [len(labels) for _, labels in workloads.cifar10_epoch(loader, 0)] == [6, 6, 6]
+    loader = loader_of(folder, 6, whole=False)
+    assert [len(labels) for _, labels in images.image_epoch(loader, 0)] == [6, 6, 6]
 
 
 def test_the_whole_test_set_is_asked_for(folder):
-    test_set = workloads.cifar10_test_set(str(folder))
+    whole = images.cifar10(str(folder))
     trained = training_of(Brightness())
-    assert epochs.evaluate(trained, test_set) == TEST
-    images, labels = test_set
-    assert epochs.evaluate(trained, (images, (labels + (labels < 4)) % 10)) == TEST - 4
+    assert epochs.evaluate(trained, whole) == TEST
+    inputs, labels = whole.test
+    assert epochs.evaluate(trained, replaced(whole, test=(inputs, (labels + (labels < 4)) % 10))) == TEST - 4
     assert trained.model.training
 
 
@@ -186,7 +195,7 @@ def training_of(model: nn.Module) -> epochs.Training:
 
 
 def test_only_rank_0_says_what_the_test_set_came_to(folder, monkeypatch):
-    data = epochs.Data(lambda number: [], False, workloads.cifar10_test_set(str(folder)))
+    data = epochs.Data(lambda number: [], images.cifar10(str(folder)))
     trained = training_of(Brightness())
     assert epochs.train_epoch(trained, data, 0, silent).accuracy == 1
     monkeypatch.setattr(epochs, "rank_and_size", lambda: (1, 2))
@@ -195,15 +204,37 @@ def test_only_rank_0_says_what_the_test_set_came_to(folder, monkeypatch):
 
 def test_without_a_test_set_there_is_training_and_no_accuracy(folder):
     (folder / "cifar-10-batches-py" / "test_batch").unlink()
-    config = replace(CONFIG, data=DataSource(str(folder), 0), epochs=EpochPlan(1))
+    config = replace(CONFIG, data=DataSource("cifar10", str(folder), 0), epochs=EpochPlan(1))
     data = epochs.epoch_data(config)
-    assert data.test_set is None
+    assert data.images.test is None
     assert sum(len(labels) for _, labels in data.batches(0)) == TRAINING
-    untrained = epochs.train_epoch(training_of(Brightness()), epochs.Data(lambda number: [], False), 0, silent)
+    untrained = epochs.train_epoch(training_of(Brightness()), replaced(data, batches=lambda number: []), 0, silent)
     assert untrained.accuracy is None
 
 
 def test_missing_training_images_are_refused(folder):
     (folder / "cifar-10-batches-py" / "data_batch_1").unlink()
     with pytest.raises(TracerError, match="CIFAR-10 is not there"):
-        workloads.cifar10_loader(DataSource(str(folder), 0), 3, False, whole=True)
+        loader_of(folder, 3, whole=True)
+
+
+def test_the_digits_that_scikit_learn_ships_are_split_once_and_are_as_many_as_is_said():
+    datasets = pytest.importorskip("sklearn.datasets")
+    shipped = images.digits()
+    (inputs, labels), (tested, test_labels) = shipped.training, shipped.test
+    assert inputs.shape == (DATA_SETS["digits"][1], 3, IMAGE_SIZE, IMAGE_SIZE)
+    assert len(labels) + len(test_labels) == 1797
+    assert set(labels.tolist()) == set(test_labels.tolist()) == set(range(10))
+    # A pixel of theirs is four by four of ours, in each channel, from black to white.
+    first = torch.from_numpy(datasets.load_digits().images[0])
+    assert torch.equal(tested[0, 1, ::4, ::4], (first * 255 / 16).to(torch.uint8))
+    assert torch.equal(tested[0, 0, 2::4, 3::4], tested[0, 2, ::4, ::4])
+    normal = torch.cat([batch for batch, _ in images.evaluation_batches(replaced(shipped, test=shipped.training), 500)])
+    assert abs(float(normal.mean())) < 0.01
+    assert float(normal.std()) == pytest.approx(1, abs=0.01)
+
+
+def test_without_scikit_learn_the_digits_are_refused_with_what_brings_them(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(TracerError, match=r"--data digits needs scikit-learn.*: pip install scikit-learn"):
+        images.digits()

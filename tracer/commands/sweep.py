@@ -36,7 +36,7 @@ from tracer.commands.options import (
     tell,
     terminal,
 )
-from tracer.config import CIFAR10_SAMPLES, LONG_BLOCK, STRATEGY_TRAITS, DeviceType, RecordConfig, Setup, Strategy
+from tracer.config import LONG_BLOCK, STRATEGY_TRAITS, SYNTHETIC_SAMPLES, DeviceType, RecordConfig, Setup, Strategy
 from tracer.errors import TracerError, UsageError
 from tracer.views import DARK, LIGHT, csv_text
 
@@ -219,7 +219,7 @@ def _of_round(options: argparse.Namespace, setup: Setup) -> RecordConfig:
 def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
     """Return the batches, and with --fourfold larger ones, up to an epoch: memory may end the row before."""
     fourfold = sorted(set(batches))
-    while options.fourfold and fourfold[-1] * 4 <= (options.epoch_samples or CIFAR10_SAMPLES):
+    while options.fourfold and fourfold[-1] * 4 <= (options.epoch_samples or SYNTHETIC_SAMPLES):
         fourfold.append(fourfold[-1] * 4)
     return fourfold
 

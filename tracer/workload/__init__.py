@@ -1,8 +1,8 @@
 """The built-in training, its epochs, and the calibration of links.
 
-`train` is the story of one rank, top to bottom, with `models_and_data`, `training_step` and `epochs`; the room
-`strategies` wraps models; `calibrate` is the other program that runs as a rank, and `__main__` starts the one or the
-other. Importing this room imports torch.
+`train` is the story of one rank, top to bottom, with `models_and_data`, `images`, `training_step` and `epochs`; the
+room `strategies` wraps models; `calibrate` is the other program that runs as a rank, and `__main__` starts the one or
+the other. Importing this room imports torch.
 
 Decisions: docs/dev/decisions/workload.md
 """
@@ -12,15 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracer.workload.models_and_data import cifar10_test_set, open_cifar10
-
-_OF_MODELS = ("cifar10_test_set", "open_cifar10")
+    from tracer.workload.images import open_images
 
 
 def __getattr__(name: str) -> object:
     # torchvision takes two seconds to import, and who calibrates needs nothing from it.
-    if name in _OF_MODELS:
-        from tracer.workload import models_and_data
+    if name == "open_images":
+        from tracer.workload import images
 
-        return getattr(models_and_data, name)
+        return images.open_images
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

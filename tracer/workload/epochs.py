@@ -19,6 +19,7 @@ from analyzers.run import Epoch
 from tracer.config import RecordConfig
 from tracer.recording import Progress, gpus_of, inner, rank_and_size
 from tracer.workload import models_and_data as workloads
+from tracer.workload.images import Batch, ImageSet, evaluation_batches, image_epoch, image_loader, open_images
 from tracer.workload.strategies import STRATEGY_OF
 from tracer.workload.training_step import (
     Tally,
@@ -45,11 +46,10 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What one process trains on: batches by the epoch's number. Without a test set of `None` accuracy is not known."""
+    """What one process trains on: batches by the epoch's number; and the images that they are of, None: synthetic."""
 
-    batches: Callable[[int], Iterable[workloads.Batch]]
-    is_synthetic: bool
-    test_set: workloads.Batch | None = None
+    batches: Callable[[int], Iterable[Batch]]
+    images: ImageSet | None = None
 
 
 def train_epochs(config: RecordConfig, device: torch.device, progress: Progress) -> list[Epoch]:
@@ -66,9 +66,9 @@ def epoch_data(config: RecordConfig) -> Data:
     if config.data is None:
         batches = workloads.synthetic_batches(config.model, batch, config.image_size, pinned)
         samples = math.ceil(config.epoch_samples / config.world_size)
-        return Data(lambda number: workloads.synthetic_epoch(batches, samples), True)
-    loader = workloads.cifar10_loader(config.data, batch, pinned, whole=True)
-    return Data(partial(workloads.cifar10_epoch, loader), False, workloads.cifar10_test_set(config.data.folder))
+        return Data(lambda number: workloads.synthetic_epoch(batches, samples))
+    images = open_images(config.data)
+    return Data(partial(image_epoch, image_loader(images, config.data, batch, pinned, whole=True)), images)
 
 
 def train_epoch(training: Training, data: Data, number: int, progress: Progress) -> Epoch:
@@ -76,7 +76,7 @@ def train_epoch(training: Training, data: Data, number: int, progress: Progress)
     config = training.config
     steps = math.ceil(config.epoch_samples / config.global_batch)
     label = f"epoch {number + 1} of {config.epochs.count if config.epochs else 1}"
-    tally = Tally(training.device, scored=data.is_synthetic)
+    tally = Tally(training.device, scored=data.images is None)
     done, rate = 0, 0.0
     start_ns = _meet(training)
     for done, batches in enumerate(microbatches(data.batches(number), config.grad_accumulation), start=1):
@@ -87,7 +87,7 @@ def train_epoch(training: Training, data: Data, number: int, progress: Progress)
         progress(label, done, steps)
     _synchronize(training)
     time_ns = time.perf_counter_ns() - start_ns
-    labels, correct = (tally.labels, int(tally.correct)) if data.is_synthetic else _tested(training, data)
+    labels, correct = (tally.labels, int(tally.correct)) if data.images is None else _tested(training, data.images)
     seen = of_all_ranks(Seen(time_ns, tally.samples, float(tally.loss), labels, correct), training.device)
     return Epoch(
         epoch=number + 1,
@@ -113,26 +113,26 @@ def of_all_ranks(seen: Seen, device: torch.device) -> Seen:
     return Seen(int(slowest), samples, float(loss_sum), labels, correct)
 
 
-def _tested(training: Training, data: Data) -> tuple[int, int]:
+def _tested(training: Training, images: ImageSet) -> tuple[int, int]:
     """How many labels the test set has, and how many of them rank 0's replica finds: its running statistics are kept.
 
     Sharded weights take all ranks to run a forward.
     """
     rank, _ = rank_and_size()
-    if data.test_set is None or (rank != 0 and not STRATEGY_OF[training.config.strategy].forward_takes_all_ranks):
+    if images.test is None or (rank != 0 and not STRATEGY_OF[training.config.strategy].forward_takes_all_ranks):
         return 0, 0
-    labels, correct = len(data.test_set[1]), evaluate(training, data.test_set)
+    labels, correct = len(images.test[1]), evaluate(training, images)
     return (labels, correct) if rank == 0 else (0, 0)
 
 
 @torch.no_grad()
-def evaluate(training: Training, test_set: workloads.Batch) -> int:
+def evaluate(training: Training, images: ImageSet) -> int:
     """How many labels of the test set the model finds."""
     # Without DDP around it, whose forward would broadcast buffers to ranks that do not take part.
     model = inner(training.model)
     model.eval()
     correct = torch.zeros((), dtype=torch.int64, device=training.device)
-    for batch in workloads.cifar10_test_batches(test_set, training.config.batch):
+    for batch in evaluation_batches(images, training.config.batch):
         inputs, labels = to_device(training, batch)
         with autocast(training):
             correct += (model(inputs).argmax(1) == labels).sum()

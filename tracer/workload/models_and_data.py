@@ -1,4 +1,4 @@
-"""Models and data of the built-in workload.
+"""Models and synthetic data of the built-in workload.
 
 Every model classifies: images of CIFAR-10's shape into 10 classes, or, for the transformer, each position of a
 sequence into the next token.
@@ -8,25 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle
-from typing import Any, ClassVar, cast
+from typing import cast
 
 import torch
 import torchvision
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler
-from torchvision.transforms import v2
 
-from tracer.config import CLASSES, DataSource, ModelName
-from tracer.errors import TracerError
-from tracer.recording import rank_and_size
-
-Batch = tuple[Tensor, Tensor]
+from tracer.config import CLASSES, ModelName
+from tracer.workload.images import Batch
 
 VOCABULARY = 8192
 SEQUENCE = 256
-# Per-channel statistics of CIFAR-10's training images, as its tutorials use them.
-CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
-CIFAR10_STD = (0.2023, 0.1994, 0.2010)
 # Distinct synthetic batches held in pinned memory and copied to the device in turn.
 SYNTHETIC_BATCHES = 4
 
@@ -107,79 +99,3 @@ def synthetic_epoch(batches: Sequence[Batch], samples: int) -> Iterator[Batch]:
         samples -= len(batch[1])
         if samples <= 0:
             return
-
-
-def cifar10_loader(source: DataSource, batch: int, pinned: bool, whole: bool) -> DataLoader[Any]:
-    """This rank's part of CIFAR-10's training images, with the usual augmentation, in batches.
-
-    A `whole` epoch ends with what is left; else every batch is full. Raises TracerError where the folder does not hold
-    the dataset.
-    """
-    dataset = open_cifar10(source.folder)
-    rank, size = rank_and_size()
-    sampler: DistributedSampler[Any] = DistributedSampler(dataset, size, rank, drop_last=not whole)
-    loader: DataLoader[Any] = DataLoader(
-        dataset,
-        batch,
-        sampler=sampler,
-        num_workers=source.workers,
-        pin_memory=pinned,
-        drop_last=not whole,
-        persistent_workers=source.workers > 0,
-    )
-    if len(loader) == 0:
-        raise TracerError(
-            f"{source.folder}: {len(dataset)} images are fewer than a batch of {batch} per rank: lower --batch"
-        )
-    return loader
-
-
-def cifar10_epoch(loader: DataLoader[Any], number: int) -> Iterator[Batch]:
-    """One pass over the data, in an order that this epoch's number decides."""
-    assert isinstance(loader.sampler, DistributedSampler)
-    loader.sampler.set_epoch(number)
-    yield from loader
-
-
-def open_cifar10(folder: str) -> Any:
-    """CIFAR-10's training images with random crop, horizontal flip and normalization."""
-    augment = v2.Compose([v2.RandomCrop(32, padding=4), v2.RandomHorizontalFlip(0.5), v2.ToImage(), *normalization()])
-    try:
-        return _TrainingImages(folder, train=True, transform=augment)
-    except RuntimeError as error:
-        raise TracerError(
-            f"{folder}: CIFAR-10 is not there ({error}); unpack cifar-10-python.tar.gz in it, or leave out --data"
-        ) from error
-
-
-def cifar10_test_set(folder: str) -> Batch | None:
-    """All of CIFAR-10's test images, as bytes, and their labels; None where the folder does not hold them."""
-    try:
-        images = _TestImages(folder, train=False)
-    except RuntimeError:
-        return None
-    return torch.from_numpy(images.data).permute(0, 3, 1, 2), torch.tensor(images.targets)
-
-
-def cifar10_test_batches(test_set: Batch, batch: int) -> Iterator[Batch]:
-    """The test set in batches, normalized as the training images are."""
-    normalize = v2.Compose(normalization())
-    for images, labels in zip(*(torch.split(tensor, batch) for tensor in test_set), strict=True):
-        yield normalize(images), labels
-
-
-def normalization() -> list[nn.Module]:
-    """From bytes to what the model is given."""
-    return [v2.ToDtype(torch.float32, scale=True), v2.Normalize(CIFAR10_MEAN, CIFAR10_STD)]
-
-
-class _TrainingImages(torchvision.datasets.CIFAR10):  # type: ignore[misc]
-    """Does not ask for the test set, which it does not read."""
-
-    test_list: ClassVar[list[list[str]]] = []
-
-
-class _TestImages(torchvision.datasets.CIFAR10):  # type: ignore[misc]
-    """Does not ask for the training images."""
-
-    train_list: ClassVar[list[list[str]]] = []

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from analyzers.run import LINKS, Dataset
-from tracer.config import RecordConfig
+from tracer.config import DATA_SETS, RecordConfig
 from tracer.errors import TracerError
 from tracer.recording import (
     OUT_OF_MEMORY,
@@ -36,6 +36,7 @@ from tracer.recording import (
 from tracer.workload import models_and_data as workloads
 from tracer.workload.calibrate import measure, write_links
 from tracer.workload.epochs import train_epochs
+from tracer.workload.images import image_epoch, image_loader, open_images
 from tracer.workload.training_step import begin, microbatches, train_step
 
 
@@ -95,8 +96,12 @@ def endless_batches(config: RecordConfig) -> Iterator[workloads.Batch]:
     batch, pinned = config.process_batch, config.device == "cuda"
     if config.data is None:
         return cycle(workloads.synthetic_batches(config.model, batch, config.image_size, pinned))
-    loader = workloads.cifar10_loader(config.data, batch, pinned, whole=False)
-    return chain.from_iterable(workloads.cifar10_epoch(loader, number) for number in count())
+    loader = image_loader(open_images(config.data), config.data, batch, pinned, whole=False)
+    return chain.from_iterable(image_epoch(loader, number) for number in count())
+
+
+def _data_name(config: RecordConfig) -> str:
+    return "synthetic" if config.data is None else DATA_SETS[config.data.name][0]
 
 
 def facts(config: RecordConfig) -> Facts:
@@ -108,7 +113,7 @@ def facts(config: RecordConfig) -> Facts:
         backend=config.backend,
         batch_per_gpu=config.batch,
         bucket_cap_mb=config.ddp.bucket_mb,
-        dataset=Dataset("CIFAR-10" if config.data else "synthetic", config.epoch_samples, config.data is None),
+        dataset=Dataset(_data_name(config), config.epoch_samples, config.data is None),
         settings={
             "amp": "bf16" if config.bf16 else None,
             "image_size": config.image_size,

@@ -11,14 +11,14 @@ from tracer.commands.options.progress_bar import say
 from tracer.commands.options.values import not_negative, positive, positive_number
 from tracer.commands.options.workload_checks import check_last_batch, check_usage
 from tracer.config import (
-    CIFAR10_SAMPLES,
-    CIFAR10_SIZE,
     COMM_HOOKS,
+    IMAGE_SIZE,
     LIGHT_RECORDERS,
     LR_SCALINGS,
     MODELS,
     REFERENCE_BATCH,
     STRATEGY_TRAITS,
+    SYNTHETIC_SAMPLES,
     CalibrationPlan,
     DataSource,
     DdpOptions,
@@ -56,7 +56,11 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
         help="add up gradients of N batches, and synchronize those of the last, in each step (default: 1)",
     )
     what.add_argument("--image-size", type=positive, metavar="PX", help="height and width of images (default: 32)")
-    what.add_argument("--data", metavar="cifar10:DIR", help="train on CIFAR-10 from this folder (default: synthetic)")
+    what.add_argument(
+        "--data",
+        metavar="cifar10:DIR|digits",
+        help="train on CIFAR-10 from this folder, or on the 1,797 digits that scikit-learn ships (default: synthetic)",
+    )
     what.add_argument(
         "--workers", type=not_negative, metavar="N", help="processes per rank that load the data (default: 2)"
     )
@@ -144,10 +148,10 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
     device, strategy = setup.device, setup.strategy
     data = None
     if options.data is not None:
-        kind, _, folder = options.data.partition(":")
-        if kind != "cifar10" or not folder:
-            raise UsageError(f"--data {options.data}: write it as cifar10:DIR")
-        data = DataSource(folder, 2 if options.workers is None else options.workers)
+        name, _, folder = options.data.partition(":")
+        if (name, bool(folder)) not in (("cifar10", True), ("digits", False)):
+            raise UsageError(f"--data {options.data}: write it as cifar10:DIR, or digits")
+        data = DataSource(name, folder, 2 if options.workers is None else options.workers)
     config = RecordConfig(
         model=options.model,
         strategy=strategy,
@@ -164,7 +168,7 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
             stacks=not options.no_stacks,
             rounds=options.rounds or DEFAULT_ROUNDS[device],
         ),
-        image_size=options.image_size or CIFAR10_SIZE,
+        image_size=options.image_size or IMAGE_SIZE,
         seed=options.seed,
         data=data,
         ddp=DdpOptions(
@@ -181,7 +185,7 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
         grad_accumulation=options.grad_accumulation,
         learning_rate=LearningRate(options.lr, options.lr_scaling, options.lr_warmup or 0),
         zero_init_residual=options.zero_init_residual,
-        epochs=EpochPlan(options.epochs, options.epoch_samples or CIFAR10_SAMPLES) if options.epochs else None,
+        epochs=EpochPlan(options.epochs, options.epoch_samples or SYNTHETIC_SAMPLES) if options.epochs else None,
         calibration=None if options.no_calibrate else _calibration(strategy, device, setup.hosts * setup.devices),
     )
     check_last_batch(config)
@@ -199,10 +203,10 @@ def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> Calibr
 def check_data(config: RecordConfig) -> None:
     """Raise TracerError where the data is not there, and say what will be null without its test set."""
     if config.data is not None:
-        from tracer.workload import cifar10_test_set, open_cifar10
+        from tracer.workload import open_images
 
-        open_cifar10(config.data.folder)
-        if config.epochs is not None and cifar10_test_set(config.data.folder) is None:
+        images = open_images(config.data)
+        if config.epochs is not None and images.test is None:
             say(f"accuracy will be null: {config.data.folder} holds no test set (test_batch)")
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import math
 import re
 
-from tracer.config import CIFAR10_SIZE, STRATEGY_TRAITS, RecordConfig, Setup, StrategyTraits
+from tracer.config import IMAGE_SIZE, STRATEGY_TRAITS, RecordConfig, Setup, StrategyTraits
 from tracer.errors import NEEDS_TORCH, TracerError, UsageError
 
 # As setup.cfg's extra `workload` has it.
@@ -83,7 +83,7 @@ def _ddp_refusals(options: argparse.Namespace, traits: StrategyTraits) -> dict[s
 
 
 def _model_refusals(options: argparse.Namespace, batch: int) -> dict[str, bool]:
-    size = options.image_size or CIFAR10_SIZE
+    size = options.image_size or IMAGE_SIZE
     return {
         "--image-size does not apply to the transformer, which has no images": options.image_size is not None
         and _is_text(options),
@@ -100,8 +100,8 @@ def _data_refusals(options: argparse.Namespace) -> dict[str, bool]:
     return {
         "--data does not apply to the transformer, which trains on tokens": options.data is not None
         and _is_text(options),
-        f"--data cifar10 has images of {CIFAR10_SIZE} pixels: leave out --image-size": (
-            options.data is not None and options.image_size not in (None, CIFAR10_SIZE)
+        f"--data has images of {IMAGE_SIZE} pixels: leave out --image-size": (
+            options.data is not None and options.image_size not in (None, IMAGE_SIZE)
         ),
         "--workers requires --data: synthetic batches need no workers": options.workers is not None
         and options.data is None,
