@@ -11,12 +11,16 @@ import msgspec
 
 
 class Weight(StrEnum):
-    """What a notice makes of the figures: nothing, or how far they can be trusted."""
+    """What a notice makes of the figures.
 
-    NOTE = "note"  # something is merely absent, or was done without harm
-    WARNING = "warning"  # a figure is doubtful: trust is fair at most
-    DAMAGE = "damage"  # traces cannot hold all that ran: trust is low
-    GRADED = "graded"  # doubtful as far as the grade of trust says itself
+    A `note` says what is merely absent, or was done without harm. A `warning` makes a figure doubtful: trust is fair at
+    most. `damage`: traces cannot hold all that ran, and trust is low. `graded`: as far as the reason of trust says.
+    """
+
+    NOTE = "note"
+    WARNING = "warning"
+    DAMAGE = "damage"
+    GRADED = "graded"
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,10 @@ _graded = partial(CodeFacts, Weight.GRADED)
 
 
 class Code(StrEnum):
-    """Codes of all notices: programs go by them, never by a notice's words. `make docs` lists them in formats.md."""
+    """Codes of all notices: programs go by them, never by a notice's text, which says what is so and may be reworded.
+
+    A version reads a code that it does not know as `saved`. When each is given stands in `analyzers/notices.py`.
+    """
 
     facts: CodeFacts
 
@@ -309,7 +316,7 @@ class Code(StrEnum):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """One thing that a reader must know: its code, the text, and what to do about it, if anything."""
+    """One thing that a reader must know, and what to do about it."""
 
     code: Code
     text: str

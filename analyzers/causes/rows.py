@@ -15,10 +15,10 @@ from analyzers.rank import EdgeKind, Phase, device_label
 
 
 class ChargeRow(msgspec.Struct, frozen=True):
-    """Part of the critical path of the typical steps, ns of all of them: whose, why, in which phase, and where.
+    """Part of the critical path of all typical steps together: docs/measuring.md, Charges.
 
-    `rank` is null for transfers, which are a group's, and for what is unresolved; `group` is null for all else. `at` is
-    the operator, Python function, module or range that the host was in, null for none.
+    `rank` is null for transfers, which are a `group`'s, and for what is unresolved. `phase` is as in IdlePhase; `at`
+    the operator, function, module or range.
     """
 
     rank: int | None
@@ -34,11 +34,10 @@ _Place = tuple[int | None, int | str | None, str | None, str, str, str | None]
 
 
 class ChargesSummary(msgspec.Struct, frozen=True):
-    """The critical path of so many typical steps, added up, ns: `charged_ns` is the sum of all charges.
+    """The critical path of so many typical `steps`, added up: docs/measuring.md, Charges.
 
-    `by_rank` are shares of 1 of all whose arrival was about the last. `step_ns` is the replayed step; `unknown_ns` what
-    of the path no dependency explains; `replay_error` the step by the controls alone over the unprofiled one, less 1,
-    null where that was not timed.
+    `charged_ns` is the sum of all charges, `by_rank` shares of 1. `by_edge`: `stretch` (a thread's own time), `call`,
+    `launch`, `stream`, `wait`, `run` (on the device), `block`, `arrive`, `transfer`.
     """
 
     charged_ns: int

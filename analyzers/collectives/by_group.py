@@ -42,11 +42,10 @@ _TITLES = {asked.name: asked.title for asked in STRATEGIES}
 
 
 class GroupWindow(msgspec.Struct, frozen=True):
-    """One line's communication in a step of one rank, over its devices, ns; exposed while it alone was exposed.
+    """One process group's communication in a step of one rank: docs/measuring.md, By process group.
 
-    `group` is the process group's name, `description` what its maker called it, null for none. `role` is the strategy
-    that calls, else the group's ranks and stride; null for the lines `several` and `unknown`, whose `ranks` are empty.
-    `comm_ns` is the line's own communication, of `several` the time of more than one line at once.
+    `group` is its name, `several` or `unknown`; `description` PyTorch's; `role` the strategy that calls, else ranks and
+    stride. `comm_ns` is all of its communication, exposed is what is so while it alone is.
     """
 
     group: str
@@ -72,10 +71,9 @@ class GroupWindow(msgspec.Struct, frozen=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A line's medians over the steps of the ranks that have it: a group, or disjoint ones of one description and role.
+    """A process group, or disjoint ones of one description and role, over steps of the ranks that have it.
 
-    `name` is the description, else the strategy in words, else ranks and stride; `several` and `unknown` as in
-    GroupWindow. `purposes` are what it carries, the longest first. In a step without it, it took no time.
+    `purposes` are what it carries, the longest first. In a step without it, it took no time.
     """
 
     name: str
@@ -87,7 +85,7 @@ class GroupSummary(msgspec.Struct, frozen=True):
 
 
 class OneGroup(msgspec.Struct, frozen=True):
-    """One process group of a line, with its own medians, ns."""
+    """One process group of a line."""
 
     group: str
     ranks: list[int]

@@ -156,7 +156,7 @@ def copy_rows(exchange: Exchange) -> list[CopyRow]:
 
 
 class MemberRow(msgspec.Struct, frozen=True):
-    """One member's kernel in an instance, on the common clock."""
+    """One member's kernel."""
 
     rank: int
     device: int | str
@@ -177,7 +177,14 @@ class MemberRow(msgspec.Struct, frozen=True):
 
 
 class CollectiveRow(msgspec.Struct, frozen=True):
-    """One collective operation, seen from all its members. See docs/measuring.md; unknown is null."""
+    """One collective operation: docs/measuring.md, One collective, seen from all ranks.
+
+    `kind`: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `dispatch`, `combine`, `broadcast`, `reduce`,
+    `gather`, `scatter`, `send_recv`, `barrier` or `other`. `purpose`: `gradients`, `buffers`, `parameters`, `inputs`,
+    `activations`, `messages` (pipeline), `attention`, `tokens` (experts), `norms` or `other`. `group` are ranks, of
+    nn.DataParallel devices; `group_size` counts members outside of the run. `bound`: the transfer is an upper bound;
+    `partial`: members are missing. `why` says why time is unresolved.
+    """
 
     index: int
     kind: str
@@ -216,7 +223,7 @@ class CollectiveRow(msgspec.Struct, frozen=True):
 
 
 class UnmatchedRow(msgspec.Struct, frozen=True):
-    """A kernel that is in no instance, on the common clock, and why."""
+    """A communication kernel in no instance."""
 
     rank: int
     device: int | str
@@ -249,7 +256,7 @@ class BandwidthRow(msgspec.Struct, frozen=True):
 
 
 class WaitingRow(msgspec.Struct, frozen=True):
-    """What one device waited for others in a step, and what all others waited for it."""
+    """How long one device only waited in a step, and what all others waited for it."""
 
     rank: int
     device: int | str
@@ -259,7 +266,7 @@ class WaitingRow(msgspec.Struct, frozen=True):
 
 
 class CopyRow(msgspec.Struct, frozen=True):
-    """Copies of one direction and size."""
+    """Copies of one direction, such as `HtoD (Pinned -> Device)`, and size."""
 
     direction: str
     bytes: int
@@ -270,9 +277,9 @@ class CopyRow(msgspec.Struct, frozen=True):
 
 
 class ClockRow(msgspec.Struct, frozen=True):
-    """Ranks' clocks against the lowest rank's, by rank; null where ranks share no synchronizing collective.
+    """How much later ranks' clocks are than the lowest rank's; null: no collective ties them.
 
-    `applied` says whether any offset was taken off the rank's times, `applied_to` which.
+    `applied_to` are the ranks whose times were moved.
     """
 
     offsets_ns: dict[str, int | None]

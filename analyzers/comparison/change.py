@@ -42,7 +42,7 @@ METHOD_OF_LAUNCHES = (
 
 
 class Method(msgspec.Struct, frozen=True):
-    """How differences are judged: the test in words, its level for each table, and the least share that is marked."""
+    """The test in words, the chance of any mark in a table without change, the least share marked."""
 
     method: str = METHOD
     level: float = LEVEL
@@ -53,12 +53,9 @@ class Change(msgspec.Struct, frozen=True):
     """One figure in A and B: medians, B less A, that over A, and what the test over their steps says.
 
     `state`: `changed`, marked; `correlated`, beyond the steps' spread only if no step resembled the one before;
-    `small`, beyond the steps' spread but below `least_change`; `within`, not beyond the steps' spread; `too_few` steps
-    to tell; `same`, no difference at all; `only_a` and `only_b`, what the other run has not. `apart`: every step of one
-    run lies beyond all of the other's. Both p are null where nothing was tested.
-    `interval` is what the difference of a control lies between, low and high, by the same test at its own p; null of
-    other figures, and where there are too few blocks to tell. `correlation` is what that of neighbouring steps (of
-    controls, blocks) was taken to be; null where nothing came apart.
+    `small`, below `least_change`; `within` the spread; `too_few` steps to tell; `same`; `only_a`, `only_b`. `a_steps`
+    and `b_steps` are of controls blocks. `adjusted_p` is corrected for its table. `apart`: all steps of one run lie
+    beyond the other's. `interval` is of controls' differences; `correlation` what neighbouring steps' was taken to be.
     """
 
     a: float | None

@@ -27,7 +27,7 @@ Changes = dict[str, Change]
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A setting in which two runs differ, in words; null where a run does not say."""
+    """A setting in which two runs differ, in words."""
 
     what: str
     a: str | None
@@ -35,7 +35,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Layouts(msgspec.Struct, frozen=True):
-    """DDP's buckets in both runs, by their bytes; `same` is null where either run has none, `why` says what differs."""
+    """DDP's buckets in both runs."""
 
     a_bytes: list[int | None]
     b_bytes: list[int | None]
@@ -44,7 +44,7 @@ class Layouts(msgspec.Struct, frozen=True):
 
 
 class BucketChange(msgspec.Struct, frozen=True):
-    """A bucket that both runs have, with the same bytes."""
+    """A bucket that both runs have."""
 
     bucket: int
     bytes: int | None
@@ -52,7 +52,7 @@ class BucketChange(msgspec.Struct, frozen=True):
 
 
 class LayerChange(msgspec.Struct, frozen=True):
-    """A layer, or a line that is none (its name stands in brackets)."""
+    """A layer or line."""
 
     layer: str
     type: str
@@ -60,14 +60,14 @@ class LayerChange(msgspec.Struct, frozen=True):
 
 
 class GroupChange(msgspec.Struct, frozen=True):
-    """A line of the process groups' table, by its name, or what stands for several groups at once or none known."""
+    """A line of process groups, by its name."""
 
     name: str
     measures: Changes
 
 
 class CollectiveChange(msgspec.Struct, frozen=True):
-    """Collectives of one kind, group size, bytes and purpose; how many of them each run has."""
+    """Collectives of one kind, group size, bytes and purpose."""
 
     kind: str
     group_size: int
@@ -79,10 +79,7 @@ class CollectiveChange(msgspec.Struct, frozen=True):
 
 
 class PartChange(msgspec.Struct, frozen=True):
-    """One part of the mean profiled step, ns: in A, in B, and B less A.
-
-    `state` is that of its change over steps; null of several parts together, and where medians hide the change.
-    """
+    """One part of the mean profiled step; `state` is its change's, null where medians hide it."""
 
     part: str
     a_ns: float
@@ -92,9 +89,9 @@ class PartChange(msgspec.Struct, frozen=True):
 
 
 class StepAccount(msgspec.Struct, frozen=True):
-    """The mean profiled step of A and of B over all windows: the parts' differences add up to the step's.
+    """The mean typical profiled step of A and of B, whose parts' differences add up to the step's.
 
-    `is_opposed`: the step that the verdict is about changed the other way, which the parts do not explain.
+    `is_opposed`: the unprofiled step changed by 1 % or more, and this one did not, or the other way.
     """
 
     a_span_ns: float
@@ -119,7 +116,7 @@ class StepAccount(msgspec.Struct, frozen=True):
 
 
 class PromisedGain(msgspec.Struct, frozen=True):
-    """What A's report said that following one piece of its advice would bring, ns a step, and between what."""
+    """What one piece of A's advice was to bring."""
 
     code: str
     at: str | None
@@ -129,10 +126,7 @@ class PromisedGain(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """Advice of A that B no longer needs, what that was to bring together, and by how much B's step is shorter.
-
-    `came_ns` is of unprofiled steps, null where either run has none; `came_within_ns` is what it lies between.
-    """
+    """Advice of A that B no longer needs, what it was to bring, and what came: how much B's step is shorter."""
 
     gains: list[PromisedGain]
     together_ns: int
@@ -145,12 +139,11 @@ REST = "rest"
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two runs. From `controls` to `groups` each is a table; `groups` is empty where both runs have but one line.
+    """Two runs, A the baseline, and what changed: docs/measuring.md, What changed between two runs.
 
-    Figures have the report's names and units; `idle` is idle time by cause, under the names of the CSV's columns, and
-    `totals` are those of all buckets of a step on one rank. Buckets are compared one by one only where both runs have
-    the same layout. What neither run has is left out. `verdict` is what one would say to a colleague. Of several
-    launches on either side each is one step of these tables, its median; settings are the first one's.
+    From `controls` to `groups` each is a table, without what neither run has. `totals` are of all buckets of a step on
+    one rank; buckets are compared where layouts are the same. Of several launches each is one step, its median.
+    `odd_gone` is what A's odd steps cost, where B has none.
     """
 
     schema: str
@@ -176,7 +169,7 @@ class Comparison(msgspec.Struct, frozen=True):
     promise: Promise | None = None  # null where none of A's advice was followed in B, as far as B's tells
     a_bar: Bar | None = None  # the step that people train, of the first of A's launches; null in older documents
     b_bar: Bar | None = None
-    odd_gone: PromisedGain | None = None  # what A's odd steps cost the mean step, where B's report names none
+    odd_gone: PromisedGain | None = None
 
     @property
     def trained_bars(self) -> list[tuple[str, Bar]]:
@@ -235,7 +228,7 @@ def changes_frame(found: Comparison) -> pd.DataFrame:
 
 
 class CellChange(msgspec.Struct, frozen=True):
-    """A cell of two sweeps: its place in the grid, what changed, and why figures are missing."""
+    """One cell of two sweeps: `step_ns`, `weak_efficiency` and `strong_efficiency`."""
 
     strategy: str
     gpus: int
@@ -245,7 +238,7 @@ class CellChange(msgspec.Struct, frozen=True):
 
 
 class SweepComparison(msgspec.Struct, frozen=True):
-    """Two sweeps, cell by cell; cells are the same that have the same strategy, devices and batch."""
+    """Two sweeps, cell by cell: those of the same strategy, devices and batch."""
 
     schema: str
     a: str

@@ -69,9 +69,9 @@ def definitions(noun: str) -> dict[str, str]:
 
 
 class CellStep(msgspec.Struct, frozen=True):
-    """One step's time with its 95 % interval, ns; `source` is `unprofiled` or `profiled`, null where there is none.
+    """A step's time with its 95 % interval; `source` is `unprofiled` or `profiled`.
 
-    `spread` is the interval's width over the median; beyond 5 %, or where it is not known, the median is `uncertain`.
+    It is `uncertain` where `spread`, the interval over the median, is above 0.05.
     """
 
     median_ns: float | None = None
@@ -88,7 +88,10 @@ class CellStep(msgspec.Struct, frozen=True):
 
 
 class EpochTime(msgspec.Struct, frozen=True):
-    """An epoch of `samples` in `steps`: derived from the step, and measured over `measured_epochs` after the first."""
+    """An epoch: derived from the step, and measured over whole epochs but the first.
+
+    `is_assumed`: run.json names no data set, and CIFAR-10's size is taken.
+    """
 
     dataset: str
     is_synthetic: bool
@@ -104,11 +107,8 @@ class EpochTime(msgspec.Struct, frozen=True):
 class CellRow(msgspec.Struct, frozen=True):
     """One cell: what was asked for, what became of it, and what was measured.
 
-    `why` says why a cell that is not done, or not readable, has no figures. `measured` are medians over windows under
-    the names that the report has, `shares` the parts of all windows' time together, `representative` the window of
-    median length, ns, in which parts add up. `workload` is what must agree between cells that are compared;
-    `recorded_as` the strategy that the recording itself names; `missing_ranks` how many could not be read. `blocks_ns`
-    are the blocks of steps that `step` is of where that is unprofiled, each the median over its ranks.
+    `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy. `measured` and `shares`
+    are as in the report's summary; `representative` is the window of median length.
     """
 
     name: str
@@ -153,8 +153,7 @@ def device_noun(cells: Iterable[CellRow]) -> str:
 class Ratio(msgspec.Struct, frozen=True):
     """A ratio of two steps' times, and what it becomes with their intervals set against one another.
 
-    `profiled`: both are times under the profiler. `few_blocks`: one of the two is of fewer than three blocks of steps,
-    and nothing is known of what launches differ by.
+    `few_blocks`: one step is of fewer than three blocks.
     """
 
     value: float
@@ -173,10 +172,10 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 class Subtraction(msgspec.Struct, frozen=True):
-    """What subtracting times says of communication, ns a step, beside what was measured; it may be negative.
+    """What subtracting times calls communication, beside what was measured; may be negative.
 
-    `error_ns` is the estimate less `measured_ns`, the mean exposed communication of windows; `ratio` the estimate over
-    it. `busbw_gbps` and `utilization` are what follows for the gradients, null with the reason in `why`.
+    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it; `busbw_gbps` and `utilization`
+    follow for the gradients.
     """
 
     estimate_ns: float
@@ -193,7 +192,10 @@ class Subtraction(msgspec.Struct, frozen=True):
 
 
 class WeakRow(msgspec.Struct, frozen=True):
-    """A cell against the 1-GPU cell of its batch per GPU. `ideal_` is what an efficiency of 1 would give."""
+    """A cell against the 1-GPU cell of its batch per GPU; `ideal_` is what an efficiency of 1 would give.
+
+    `scaled_speedup` is N T_1(b) / T_N(b), `efficiency` T_1(b) / T_N(b).
+    """
 
     cell: str
     strategy: str
@@ -211,7 +213,10 @@ class WeakRow(msgspec.Struct, frozen=True):
 
 
 class StrongRow(msgspec.Struct, frozen=True):
-    """A cell against the 1-GPU cell of its global batch. `ideal_` is what an efficiency of 1 would give."""
+    """A cell against the 1-GPU cell of its global batch; `ideal_` is what an efficiency of 1 would give.
+
+    `speedup` is T_1(B) / T_N(B/N), `efficiency` that over N.
+    """
 
     cell: str
     strategy: str
@@ -228,9 +233,9 @@ class StrongRow(msgspec.Struct, frozen=True):
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """The whole study. What is unknown is null, and `warnings` or the row's `why` say why.
+    """A sweep's study: `weak` and `strong` have a row for each of `cells`, in order.
 
-    `verdict` says how far it scales, `limits` for each strategy what made its steps longer.
+    `limits` say for each strategy, on most devices, what made its step longer than on one.
     """
 
     schema: str

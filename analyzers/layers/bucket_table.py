@@ -192,10 +192,10 @@ def _is_short(bucket: NamedBucket) -> bool:
 
 
 class BucketRow(msgspec.Struct, frozen=True):
-    """One reduction of a DDP bucket on one rank. See docs/measuring.md; instants from the run's earliest event.
+    """One reduction of a DDP bucket on one rank: docs/measuring.md, Buckets.
 
-    `pass` counts backward passes within the step. `share_of_exposed` is of all exposed communication of the window.
-    `bound`: the transfer is but an upper bound. `hidden_by` adds up to `overlapped_ns`.
+    `pass` counts backward passes in the step; `collective` is an index into `collectives`. `share_of_exposed` is of the
+    window's exposed communication.
     """
 
     rank: int
@@ -223,7 +223,7 @@ class BucketRow(msgspec.Struct, frozen=True):
 
 
 class LayoutBucket(msgspec.Struct, frozen=True):
-    """One bucket of DDP's layout: gradients' elements, their bytes as they are reduced, and whose they are."""
+    """One bucket of the layout: gradients' elements, and bytes as they are reduced."""
 
     bucket: int
     elements: int
@@ -233,14 +233,14 @@ class LayoutBucket(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """DDP's buckets, and where they are known from: `run.json` or `trace`."""
+    """DDP's buckets, from `run.json` or the `trace`."""
 
     source: str
     buckets: list[LayoutBucket]
 
 
 class BucketSummary(msgspec.Struct, frozen=True):
-    """One bucket over ranks and typical steps; `hidden_by` are the lines that hid it longest, by their mean."""
+    """One bucket over typical steps; `hidden_by` are the three lines that hid it longest."""
 
     bucket: int
     bytes: int | None

@@ -352,11 +352,7 @@ def _is_lost(measured: Measured) -> bool:
 
 
 class LayerComm(msgspec.Struct, frozen=True):
-    """Communication of a layer in one step: of a bucket its bytes' share, of a sharded module its own collectives.
-
-    `wait_ns` is null where any of them is in no instance. `prefetched`: whether an all-gather was called for before its
-    module's turn; null where that has no meaning.
-    """
+    """Communication of a layer in one step: its share of a bucket's by bytes, or a sharded module's own."""
 
     kind: str
     direction: str = msgspec.field(name="pass")
@@ -370,11 +366,10 @@ class LayerComm(msgspec.Struct, frozen=True):
 
 
 class LayerRow(msgspec.Struct, frozen=True):
-    """One layer, or one line that is none (its name stands in brackets), in one window. See docs/measuring.md.
+    """One layer, or one line that is none (in brackets), in one window: docs/measuring.md, Layers.
 
-    `forward_ns` and `backward_ns` of all rows of a window add up to its compute; of lines that are no layers, what is
-    launched outside of the backward counts as forward. `copy_ns`, memcpys and memsets, add up to its copies. Lengths of
-    collectives are added, those that overlap one another too.
+    Of lines that are no layers, all outside of the backward is forward. `bucket` is the one that holds most of it.
+    Lengths of collectives are added.
     """
 
     rank: int

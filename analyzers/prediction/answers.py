@@ -21,7 +21,7 @@ UNTRUSTED = "not to be trusted"
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The run's own settings, as measured and as replayed. `bucket_mb` null is DDP's default."""
+    """The run's own settings, measured and replayed; `error` is replayed over measured, less 1."""
 
     bucket_mb: float | None
     gpus: int
@@ -33,13 +33,12 @@ class Baseline(msgspec.Struct, frozen=True):
 
 
 class Predicted(msgspec.Struct, frozen=True):
-    """One prediction: what is changed (`kind`, `at`, `value`, and `words` behind "with"), and what that brings.
+    """One change of the step, and what it brings.
 
-    `gain_ns` is what it takes off the step as replayed, which leaves `predicted_step_ns`, and `interval_ns` what that
-    lies between, without the replay's own error; `step_ns` is the step as measured less the gain, which people see.
-    Of settings there are the cap, GPUs, what links give (`link_gbps` is the bus bandwidth that reductions
-    get, `latency_us` the time of the smallest), buckets in bytes, and the step of one GPU that synchronizes nothing
-    over the predicted one.
+    `kind` is of settings `caps`, `gpus`, `links` or `fsdp`, else the scenario; `at` where, `value` what is tried.
+    `predicted_step_ns` is replayed; `step_ns` is the measured step (of odd steps, the mean one) less the gain. What
+    follows `reliable` is of settings: `link_gbps` the bus bandwidth that reductions get, `latency_us` the smallest
+    one's time, `efficiency` the step of one GPU that synchronizes nothing over this one.
     """
 
     kind: str
@@ -88,9 +87,9 @@ class Predicted(msgspec.Struct, frozen=True):
 
 
 class Prediction(Predicted, frozen=True, kw_only=True):
-    """A prediction, and in `why` what speaks against trusting it; null where nothing does.
+    """A prediction, and in `why` what speaks against trusting it.
 
-    `of_degree`: how much of it there would be is asked for, not found; `is_finding`: a definite cure brings enough.
+    `of_degree`: how much of it is asked for, not found; `is_finding`: a definite cure brings enough.
     """
 
     why: Notices | None
@@ -105,7 +104,7 @@ class Recommended(Predicted, frozen=True, kw_only=True):
 
 
 class AtGpus(msgspec.Struct, frozen=True):
-    """The setting with the shortest step on so many GPUs, and whether its communication is hidden."""
+    """The setting with the shortest step on so many GPUs."""
 
     gpus: int
     bucket_mb: float | None
@@ -118,10 +117,7 @@ class AtGpus(msgspec.Struct, frozen=True):
 
 
 class ScaleOut(msgspec.Struct, frozen=True):
-    """The best setting of each number of GPUs, and from which number on communication is not hidden.
-
-    It is hidden where no more of it is exposed than `noise_ns`, or than `little` of the step.
-    """
+    """The best setting of each number of GPUs; `hidden`: no more than `little` or `noise_ns` is exposed."""
 
     noise_ns: int
     little: float
@@ -130,11 +126,10 @@ class ScaleOut(msgspec.Struct, frozen=True):
 
 
 class WhatIf(msgspec.Struct, frozen=True):
-    """All predictions of a run. `recommended` is the best setting that was asked for, else the first finding, or null.
+    """All predictions of a run: the largest gain first, then those of degree, then settings.
 
-    `uncertainty_ns` is how well the run's step is known: differences of settings below it are noise. `grade` is high,
-    fair or low, and `grade_why` says why it is not high. `as_recorded`: links and all that is not scenarios' own are
-    the run's.
+    `recommended` is the best setting that was asked for, else the first finding. Settings closer than `uncertainty_ns`
+    are not told apart. `as_recorded`: links, buffers and dtype are the run's. How far to trust them: docs/whatif.md.
     """
 
     schema: str

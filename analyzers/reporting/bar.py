@@ -19,10 +19,9 @@ _DEVICE = (COMPUTE, TRANSFER, UNRESOLVED, COPY)
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """Parts of the mean typical step over ranks, ns, which add up to `step_ns` exactly.
+    """Parts of the mean typical step over ranks, which add up exactly: docs/measuring.md, The headline.
 
-    `of` says which step that is: `unprofiled` (the control, by replay) or `profiled`. Where nothing tells waiting from
-    idle time, both are null, and `idle_or_wait_ns` is what they are together; else that is null.
+    `of`: `unprofiled`, by replay, or `profiled`. `idle_or_wait_ns` is both, where nothing tells them apart.
     """
 
     of: str

@@ -54,7 +54,12 @@ from analyzers.units import between_ms, ms
 
 
 class Window(msgspec.Struct, frozen=True):
-    """One profiled step on one device of one rank; `start_ns` from the run's earliest event. See docs/measuring.md."""
+    """One profiled step on one device: docs/measuring.md, Where a window's time went.
+
+    `packing_ns` is compute that communication alone needs, `contention_ns` how much longer compute took beside it.
+    `exposed_transfer_ns` is an upper bound where `summary.transfer_is_bound`. `typical`: the summary's figures are of
+    it.
+    """
 
     rank: int
     device: int | str
@@ -77,7 +82,7 @@ class Window(msgspec.Struct, frozen=True):
     contention_ns: int | None
     idle: IdleCauses
     input_idle_ns: int | None = None  # of idle_ns; null where host and device are not of the same steps
-    typical: bool = True  # whether the summary's figures are of it
+    typical: bool = True
 
 
 class Representative(msgspec.Struct, frozen=True):
@@ -89,7 +94,13 @@ class Representative(msgspec.Struct, frozen=True):
 
 
 class Summary(LazyStruct, frozen=True):
-    """Medians with their spread, over typical windows and over each device's; shares of all their time together."""
+    """What typical windows come to; `windows` and `shares` by measure, idle time as `idle_input_ns` and so on.
+
+    `shares` are of all their time together. `advice` has gains from a tenth of the step on, then the rest, each the
+    largest first; `of_degree` is what would come on top, `advice_together_ns` all of it replayed at once.
+    `layers_from`: `modules`, `fsdp`, `operators`, or `nodes` of the backward. `charges` are null where launches are not
+    recorded or nobody asked, `bar` in older documents.
+    """
 
     windows: dict[str, Spread]
     by_device: list[DeviceSummary]
@@ -114,8 +125,8 @@ class Summary(LazyStruct, frozen=True):
     steps: Steps = Steps([], [])
     charges: ChargesSummary | None = None  # null where what had to come before what is not known
     bar: Bar | None = None  # what the step that people train is made of; null in documents of tracer.report/2
-    of_degree: list[Advice] = msgspec.field(default_factory=list)  # what would come on top of all advice
-    advice_together_ns: int | None = None  # what all advice with a gain would bring together
+    of_degree: list[Advice] = msgspec.field(default_factory=list)
+    advice_together_ns: int | None = None
 
     __repr__ = brief
 
@@ -124,7 +135,7 @@ REPORT_SCHEMA, OLDER_REPORTS = "tracer.report/3", ("tracer.report/2",)
 
 
 class MarkedRank(msgspec.Struct, frozen=True):
-    """A rank that stands out: `late` for collectives, or `slow` in its compute; `why` in words, null where unknown."""
+    """A rank that stands out: `late`, others wait for it, or `slow`."""
 
     rank: int
     mark: str
@@ -132,14 +143,13 @@ class MarkedRank(msgspec.Struct, frozen=True):
 
 
 class Headline(msgspec.Struct, frozen=True):
-    """What one would say to a colleague; null where it is not known.
+    """What one would say to a colleague: docs/measuring.md, The headline.
 
-    `sentence` says the problem with its figures, or that nothing stands out. `problem` is what is wrong, `compute`
-    where that is compute, `code` its advice's or part's. `gain_ns` is what its cure would bring, null where that is
-    not known, and `share` that over the step, or what a part of the step takes. `remedy` is the first advice.
-    `communication` says how much is hidden, and what the links gave. `trust` is high, fair or low, and `why` says what
-    lowers it. `mark_ns` is how long a step is marked on the host, where windows, `profiled_step_ns`, cover less than
-    nine tenths of it. `step_word` is what a window is called: a step, or a trace where none is marked.
+    `step_ns` is unprofiled, `profiled_step_ns` the median window, `mark_ns` the host's mark where windows cover less
+    than nine tenths of it. `code` is the problem's advice, `compute`, or its part: `idle`, `exposed_wait`,
+    `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `gain_ns` is what its cure would bring, null for a bound;
+    `share` the figure's, of the step (of odd steps, the mean one). `trust`: `high`, `fair` or `low`, and `why` no
+    higher. `step_word` is `trace` where no step is marked.
     """
 
     step_ns: float | None
@@ -163,12 +173,11 @@ MOST_APART = 2
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
-    """Medians of the run's controls, ns a step; null with the reason among the notes.
+    """The controls' medians, a step.
 
-    `intervals_ns` are their 95 % intervals, low and high, by the same names: that of `distortion` a ratio; without an
-    entry where but one step tells. `blocks_ns` are the blocks of steps that each control is of, in the order in which
-    they ran, each the median over its steps and ranks. `host_step_ns` is what launching a step takes each rank's host
-    without the profiler, by rank, the median. `unprofiled_mean_ns` is a mean, of odd steps as well.
+    `unprofiled_mean_ns` counts odd steps in, by their distance `odd_every` where that is told. `distortion` is profiled
+    over unprofiled, `sync_cost_ns` unprofiled less nosync. `host_step_ns` is, by rank, what launching a step takes.
+    `intervals_ns` are 95 % intervals by the same names; `blocks_ns` each control's blocks in order.
     """
 
     unprofiled_step_ns: int | None = None
@@ -226,7 +235,7 @@ class ControlFigures(msgspec.Struct, frozen=True):
 
 
 class LinkFacts(msgspec.Struct, frozen=True):
-    """What the ranks communicate over; null where the run does not say."""
+    """What ranks communicate over; `limit_gbps` is one way, `source` who says so, or why it is null."""
 
     devices: list[str] = []
     transport: str | None = None
@@ -235,7 +244,12 @@ class LinkFacts(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True):
-    """What is known of the run itself."""
+    """What is known of the run; much of it from run.json alone.
+
+    `ranks` are those that could be read. `origin_ns` is the epoch time of time 0, text since it exceeds a float's
+    digits. `times_from`: `light` or `full` windows. `rank_source`: `run.json`, `trace`, `file` (its name, or `--rank`)
+    or `guessed`. `warnings` make figures doubtful; `notes` are of what is merely absent.
+    """
 
     name: str
     world_size: int
@@ -252,14 +266,14 @@ class RunFacts(msgspec.Struct, frozen=True):
     controls: ControlFigures
     clock: ClockRow
     links: LinkFacts
-    warnings: list[Notice]  # what makes figures doubtful
-    notes: list[Notice]  # what is merely absent
+    warnings: list[Notice]
+    notes: list[Notice]
     memory: Memory | None = None
-    device_states: dict[str, list[DeviceState]] | None = None  # by rank
+    device_states: dict[str, list[DeviceState]] | None = None
     training: TrainingSettings | None = None  # not recorded by 0.2 and before
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
-    rank_source: str = NumberedBy.TRACE  # what says which rank is which: run.json, trace, file, guessed
+    rank_source: str = NumberedBy.TRACE
 
     __repr__ = brief
 
@@ -270,7 +284,12 @@ class RunFacts(msgspec.Struct, frozen=True):
 
 
 class Report(LazyStruct, frozen=True):
-    """The report, see docs/formats.md. Lists that no analysis fills yet are empty; what is unknown is null."""
+    """All that the text report, the page, CSV and TensorBoard show.
+
+    In `windows`, `buckets` and `layers` the laws of docs/measuring.md hold to the nanosecond; medians do not add up.
+    `kernels`, `operators` and `regions` are each rank's 50 longest. `traffic` is bytes of a step and rank, by purpose.
+    Version 1 is refused, and made anew from the traces.
+    """
 
     schema: str
     run: RunFacts
@@ -319,10 +338,9 @@ class DigestGroup(msgspec.Struct, frozen=True):
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """What a report comes to, small enough to be read whole.
+    """What a report comes to, in some kilobytes, under the report's names.
 
-    `warnings` and `notes` count notices by their codes. `groups_left_out` is how many groups have
-    less exposed communication than those in `groups`.
+    `groups` are the eight most exposed. `warnings` and `notes` count notices by code.
     """
 
     schema: str

@@ -19,10 +19,7 @@ GRADIENTS = "gradients"
 
 
 class GradientBandwidth(msgspec.Struct, frozen=True):
-    """The collectives that reduce gradients, a step: `bus_bytes` are bytes times the ring's factor.
-
-    `bound`: some transfers are but bounds. Null with the reason in `why`.
-    """
+    """Collectives that reduce gradients, over steps; `bus_bytes` are bytes times the ring's factor."""
 
     bytes: int | None = None
     bus_bytes: float | None = None

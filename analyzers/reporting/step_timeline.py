@@ -17,10 +17,7 @@ from analyzers.trace import GLOO_BACKEND, Collective
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """One collective on a lane, ns from the window's start: its bucket, or a letter for its kind.
-
-    What it takes after its waiting is transfer if it is `resolved`: all members in the run, and matched.
-    """
+    """One collective on a lane; `resolved`: what is left of its waiting is transfer."""
 
     start_ns: int
     dur_ns: int
@@ -32,7 +29,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """One lane of a timeline: `busy` is the share of each cell that it covers, `marks` what lies on it."""
+    """One lane of a timeline; `busy` is each cell's covered share."""
 
     label: str
     kind: str
@@ -41,7 +38,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """The representative window, in cells of equal length."""
+    """The representative window, in `cells` of equal length."""
 
     rank: int
     device: int | str

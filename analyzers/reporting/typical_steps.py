@@ -31,7 +31,7 @@ _REMEDY = (
 
 
 class OddStep(msgspec.Struct, frozen=True):
-    """A step that is longer than the typical ones, by its longest window, ns; `why` names the part that is."""
+    """A step that is longer than the typical ones, by its longest window."""
 
     step: int
     span_ns: int
@@ -39,11 +39,10 @@ class OddStep(msgspec.Struct, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """Steps that figures are of, and those that they are not of; `every` is the distance of the odd ones, if even.
+    """Steps that figures are of, and that they are not of: docs/measuring.md, Typical and odd steps.
 
-    Odd steps are of so many `pauses`: one that a rank makes before its first kernel is in its window before, and in the
-    window that others wait in. Distances are between pauses.
-    `profile_start` is the first step where the profile's start made it longer: it is neither typical nor odd.
+    `every` is the distance of odd steps, if even; `pauses` how many make them. `profile_start` is a first step that the
+    profile's start made longer.
     """
 
     typical: list[int]

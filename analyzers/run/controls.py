@@ -36,10 +36,9 @@ Numbered = tuple[Int64, Mask]
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """Steps that were only timed, ns: by rank, a list per block; `numbers` are theirs in the recording, from 1.
+    """Steps that were only timed: by rank, a list per block; `numbers` are theirs in the recording, from 1.
 
-    `by_launch`: each block is of a launch of its own, with numbers of its own. Older recordings have `samples_ns`, by
-    rank the mean step of each block, which is read as a block of one step.
+    `by_launch`: each block is a launch with numbers of its own. Older recordings have `samples_ns`, each block's mean.
     """
 
     steps_ns: dict[str, list[list[int]]] = {}
@@ -214,7 +213,10 @@ def _pad_block(ranks: Sequence[Sequence[int]]) -> Float64:
 
 
 class Controls(msgspec.Struct, frozen=True):
-    """The controls of one run; null, with the reason, where the run could not have one."""
+    """Steps that were only timed, in turn with profiled ones.
+
+    `light` and `full` are under these profiles; `host` is what launching a step takes the CPU, its device at rest.
+    """
 
     unprofiled: Control | None = None
     nosync: Control | None = None

@@ -38,7 +38,7 @@ V = TypeVar("V")
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter of the model, in the model's order."""
+    """One parameter of the model, in its order."""
 
     name: str
     shape: list[int]
@@ -47,23 +47,23 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One DDP bucket: bytes without a communication hook, parameters by their index in the manifest's list."""
+    """One DDP bucket: bytes without a communication hook, parameters by their index."""
 
     nbytes: int
     parameters: list[int]
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The most memory that each rank's process had in use, by rank; and what said so."""
+    """The most memory in use, by rank; on a CPU resident memory."""
 
     source: str
     peak_bytes: dict[str, int]
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """One device of a rank in one round, just before its light window, still busy; null is what NVML does not say.
+    """One device in one round, in the step before its light window; null: NVML does not say.
 
-    `sm_max_mhz` is the highest SM clock that the device has. `reasons` are what holds its clocks down, in NVML's words.
+    `reasons` hold its clocks down, in NVML's words, such as `sw_power_cap`.
     """
 
     device: int
@@ -79,7 +79,7 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 
 class LoaderSettings(msgspec.Struct, frozen=True):
-    """Settings of a DataLoader; null is what it does not say."""
+    """A DataLoader's arguments; null is what it does not say."""
 
     batch_size: int | None = None
     workers: int | None = None
@@ -89,7 +89,7 @@ class LoaderSettings(msgspec.Struct, frozen=True):
 
 
 class OptimizerSettings(msgspec.Struct, frozen=True):
-    """An optimizer's class, and which of its implementations was asked for; null: torch chooses, or there is one."""
+    """An optimizer's class, and which implementation was asked for."""
 
     name: str
     foreach: bool | None = None
@@ -97,10 +97,10 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
 
 
 class TrainingSettings(msgspec.Struct, frozen=True):
-    """Settings of a training beside those of its parallelism, as the recorded process had them.
+    """Settings beside those of parallelism, as the first rank's objects say.
 
-    `autocast` is its dtype, null: off, or not seen, as in a compiled model. `forwards_per_step` is null likewise: 4
-    where gradients of four batches are accumulated. `allocator` is the environment's configuration, empty without.
+    `autocast` is the forward's dtype; null, as `forwards_per_step`: off or not seen. `memory_format` is of
+    convolutions: `channels_last`, `contiguous` or `mixed`. `allocator` is `PYTORCH_CUDA_ALLOC_CONF`.
     """
 
     loaders: list[LoaderSettings] = []
@@ -113,10 +113,10 @@ class TrainingSettings(msgspec.Struct, frozen=True):
 
 
 class HostStates(msgspec.Struct, frozen=True):
-    """What a rank's host was in, in every step that was timed or profiled: a list's places are the steps.
+    """What a rank's host was in, by `step`, the numbers in the recording.
 
-    Null is what could not be read. `runnable_ns` is how long a thread could have run and had no core (schedstat(5)).
-    `cpu_mhz` has a reading per round, of the CPU that the main thread ran on.
+    `gc_ns` was in Python's collections. The main thread had no core for `runnable_ns`, was switched out while it could
+    run (`switches`), and read pages from disk (`faults`). `cpu_mhz` is its CPU's clock.
     """
 
     step: list[int] = []  # its number in the recording, from 1
@@ -130,7 +130,7 @@ class HostStates(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """What was trained on: an epoch is `samples` of it. Of synthetic data accuracy means nothing."""
+    """What was trained on: `CIFAR-10`, or `synthetic`, whose loss and accuracy mean nothing."""
 
     name: str
     samples: int
@@ -138,11 +138,9 @@ class Dataset(msgspec.Struct, frozen=True):
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """One whole epoch, trained without a profiler: `time_ns` of the slowest rank, the mean loss over all samples.
+    """One whole epoch without a profiler, on the slowest rank; the first is warm-up.
 
-    `accuracy` is a share of 1, of the test set, or on synthetic data of the training batches; null without a test set.
-    `loss` is null where training diverged. `learning_rate` is the last step's. The first epoch is warm-up: its time is
-    no measurement.
+    `accuracy` is of the test set, on synthetic data of training batches; `loss` null: training diverged.
     """
 
     epoch: int
@@ -154,7 +152,15 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """run.json: how the run was recorded. Every field has a default, since a foreign trace has no manifest."""
+    """run.json: how a run was recorded; over several hosts each `ranks0-7` has its own.
+
+    `id` is the same on all ranks and hosts; `command` and `settings` are without secrets. `environment` has only
+    variables that decide how ranks communicate or what profiling costs. `strategy`: `ddp`, `fsdp`, `dp`, `tensor`,
+    `pipeline`, `context`, `expert`, joined by `+`, or `single`; null: not recognised. `bucket_cap_mb` null: DDP's
+    default, or no DDP. `settings` are the built-in workload's, `ddp` among them what DDP's logging data says.
+    `profiler` has the plan, and which rounds' traces were kept. `device_states` and `host_states` are by rank. `notes`
+    say how a recording did not end as planned. All keys have defaults: a trace from elsewhere has no run.json.
+    """
 
     schema: str = SCHEMA
     id: str | None = None  # one for all ranks of a recording, on whatever host
@@ -180,8 +186,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     buckets: list[Bucket] | None = None
     controls: Controls = Controls()
     memory: Memory | None = None
-    device_states: dict[str, list[DeviceState]] | None = None  # by rank
-    host_states: dict[str, HostStates] | None = None  # by rank
+    device_states: dict[str, list[DeviceState]] | None = None
+    host_states: dict[str, HostStates] | None = None
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
     notes: list[str] = []

@@ -16,11 +16,7 @@ _LISTED = 4
 
 
 class RecordedMesh(msgspec.Struct, frozen=True, kw_only=True):
-    """One DeviceMesh: its ranks in row-major order of its shape.
-
-    `dims` has None for a dimension without a name. `groups` has, by rank, the name of the process group that this rank
-    is in along each dimension, None where there is none.
-    """
+    """One DeviceMesh; `groups` has, by rank, the name of its process group along each dimension."""
 
     dims: list[str | None]
     shape: list[int]
@@ -30,12 +26,11 @@ class RecordedMesh(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
-    """Modules that FSDP wraps alike; `*` in `modules` stands for a number, `count` of them are on one rank at most.
+    """Units that FSDP wraps alike: `count` on the rank with most; `*` in `modules` stands for a number.
 
-    `version` is 1 (FullyShardedDataParallel) or 2 (fully_shard). `reshard_after_forward` is a number where parameters
-    are resharded to fewer ranks. `shard_dims` and `replicate_dims` are dimensions of a mesh. `forward_prefetch` and
-    `backward_prefetch` count the modules that the program has gathered ahead explicitly; `reduce_scatter_group` says
-    whether the reduce-scatter has a group of its own, null where this torch cannot have one.
+    `version` 1 is FullyShardedDataParallel, 2 `fully_shard`. `reshard_after_forward` may be a number of ranks. `shard_`
+    and `replicate_` are the mesh's dimensions and ranks. `forward_prefetch` and `backward_prefetch` count units that
+    the program gathers ahead. `reduce_scatter_group`: it has a group of its own; null: this torch has none.
     """
 
     modules: str
@@ -56,10 +51,9 @@ class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StyledModules(msgspec.Struct, frozen=True, kw_only=True):
-    """Modules that are parallelized alike; `*` in `modules` stands for a number, `count` are on one rank at most.
+    """Modules that are split alike, named as in ShardedModules.
 
-    `styles` are classes of ParallelStyle, empty where the module does not tell. `placements` has, by parameter, how it
-    lies along the dimensions `dims`.
+    `styles` are classes of ParallelStyle; `placements` say, by parameter, how it lies along `dims`, such as `S(0)`.
     """
 
     modules: str
@@ -70,7 +64,7 @@ class StyledModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline's schedule (its class), and by rank which of its stages that one has."""
+    """A pipeline's schedule, by its class, and by rank its stages and the group that carries messages."""
 
     schedule: str
     microbatches: int | None = None
@@ -80,16 +74,16 @@ class RecordedPipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SequenceBuffer(msgspec.Struct, frozen=True):
-    """A tensor that is split along its dimension `dim` over the ranks of context parallelism; shape before that."""
+    """A tensor that is split along its dimension `dim`; `shape` is the whole one's."""
 
     shape: list[int]
     dim: int
 
 
 class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Context parallelism over the dimensions `dims` of a mesh; null is what was not seen.
+    """Context parallelism; null is what was not seen.
 
-    `load_balancer` is a class, and null also where the sequence is split in order: then `balanced` is false.
+    `balanced`: parts have equal work under a causal mask. `rotate_method` is how keys and values travel.
     """
 
     dims: list[str] = []
@@ -101,9 +95,9 @@ class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
-    """What torch.compile compiled: modules (`*` stands for a number), and how many frames in all; null: not told.
+    """What torch.compile compiled: modules (`*` stands for a number), and how many frames.
 
-    `micro_pipeline_tp` is Inductor's setting for asynchronous tensor parallelism.
+    `micro_pipeline_tp` is Inductor's asynchronous tensor parallelism.
     """
 
     modules: list[str] = []
@@ -112,10 +106,9 @@ class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parallelism(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run's program is parallelized, as found in its processes; a strategy that none recognised is not here.
+    """How a program is parallelized, as found in its processes; what is not named may be in use all the same.
 
-    `unknown` has, by strategy, why its settings could not be read; `left_out` counts rows of `mesh`, `fsdp`, `tensor`
-    and `expert` for which there was no room.
+    `unknown` says, by strategy, why settings could not be read; `left_out` counts rows beyond 64 of a list.
     """
 
     strategies: list[str] = []

@@ -36,9 +36,9 @@ Name = Annotated[str, Meta(pattern=rf"^{SAFE_NAME.pattern}\Z")]
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One recording of the grid: `gpus` devices (on a CPU, ranks), `batch` samples on each, and what became of it.
+    """One recording of the grid: `gpus` devices (on a CPU, ranks), `batch` samples on each.
 
-    It is done when it has all of the sweep's rounds; what its `rounds` so far have is a recording as well.
+    `strategy` is `ddp`, `dp`, `fsdp`, or on one device `single`. `skipped`: a smaller batch was out of memory already.
     """
 
     name: Name
@@ -61,7 +61,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """sweep.json: a grid's cells in order, in how many rounds each is recorded, and what all of them have in common."""
+    """sweep.json: a grid's cells, each a recording in a folder beside it; rewritten after every cell."""
 
     schema: str = SCHEMA
     name: str

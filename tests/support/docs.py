@@ -1,6 +1,6 @@
 """What docs/ and the README are made of, for their tests; and what in docs/ a machine writes.
 
-python -m tests.support.docs             help, what commands print, and codes of notices into the pages (make docs)
+python -m tests.support.docs             help, what commands print, keys and codes into the pages (make docs)
 python -m tests.support.docs pages       the pictures of pages, anew; needs playwright and chromium
 """
 
@@ -15,24 +15,13 @@ import shlex
 import shutil
 import sys
 import tempfile
-import types
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
 from unittest import mock
 
-import msgspec
-
-from analyzers.comparison.document import Comparison, SweepComparison
-from analyzers.comparison.scaling_document import Scaling
-from analyzers.notices import Code
-from analyzers.prediction import WhatIf
-from analyzers.reporting.document import Digest, Report
-from analyzers.run.calibration import Calibration
-from analyzers.run.manifest import Manifest
-from analyzers.run.sweep import Sweep
+from tests.support.reference import anchor, reference
 from tracer.cli import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,8 +40,6 @@ HELP_BEGINS = "<!-- `make docs` writes from here -->"
 HELP_ENDS = "<!-- to here -->"
 HELP_WIDTH = 100
 FORMATS = DOCS / "formats.md"
-# What FORMATS describes, each with all that it holds.
-DOCUMENTS = (Manifest, Report, Digest, WhatIf, Comparison, SweepComparison, Sweep, Scaling, Calibration)
 # Pictures of samples' pages: the run, and what of its page is seen, the first screen where that is nothing.
 PAGE_PICTURES = {"page": ("resnet18-ddp2-sick", ""), "page-timeline": ("resnet50-ddp4-bf16", "#timeline")}
 
@@ -97,11 +84,9 @@ def _between(page: str, text: str) -> str:
     return f"{before}{HELP_BEGINS}\n\n{text}\n\n{HELP_ENDS}{rest.split(HELP_ENDS)[1]}"
 
 
-def with_codes(page: str) -> str:
-    """The page of formats with the table of notices' codes, and their facts, in its place."""
-    rows = [["code", "weight", "when", "remedy"], ["---"] * 4]
-    rows += [[f"`{code}`", code.facts.weight, code.facts.when, code.facts.do or "null"] for code in Code]
-    return _between(page, "\n".join(f"| {' | '.join(row)} |" for row in rows))
+def with_reference(page: str) -> str:
+    """The page of formats with all keys and codes in their place."""
+    return _between(page, reference())
 
 
 def blocks(page: str, *languages: str) -> list[str]:
@@ -121,31 +106,7 @@ def commands(page: str) -> Iterator[list[str]]:
 def anchors(page: str) -> set[str]:
     """What links into a page may end with: its headings as GitHub names them."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
-
-
-def structs() -> dict[str, type[msgspec.Struct]]:
-    """The types that documents are made of, by name."""
-    found: dict[str, type[msgspec.Struct]] = {}
-    left: list[Any] = list(DOCUMENTS)
-    while left:
-        hint = left.pop()
-        left += get_args(hint)
-        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and found.get(hint.__name__) is not hint:
-            assert hint.__name__ not in found, f"two types are called {hint.__name__}"
-            found[hint.__name__] = hint
-            left += get_type_hints(hint).values()
-    return found
-
-
-def may_be_null(kind: type[msgspec.Struct]) -> dict[str, bool]:
-    """The keys of a type in JSON, in order, and whether their values may be null."""
-    hints = get_type_hints(kind)
-    return {field.encode_name: _is_optional(hints[field.name]) for field in msgspec.structs.fields(kind)}
-
-
-def _is_optional(hint: Any) -> bool:
-    return get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
+    return {anchor(heading) for heading in headings}
 
 
 def tables(page: str) -> dict[str, list[list[str]]]:
@@ -245,5 +206,5 @@ if __name__ == "__main__":
         draw_pages()
     else:
         write_help()
-        FORMATS.write_text(with_codes(FORMATS.read_text()))
+        FORMATS.write_text(with_reference(FORMATS.read_text()))
         write_output()

@@ -106,7 +106,7 @@ def _transfers(exchanged: Exchange, kind: Collective, numbers: Sequence[int]) ->
 
 
 class AttentionTransfers(msgspec.Struct, frozen=True):
-    """Collectives of one kind for a layer's attention, added; waits and exposed parts of all members."""
+    """Collectives of one kind for a layer's attention, added over members."""
 
     kind: str
     count: int
@@ -117,11 +117,10 @@ class AttentionTransfers(msgspec.Struct, frozen=True):
 
 
 class AttentionRow(msgspec.Struct, frozen=True):
-    """Attention of one layer in a step and pass, on every rank of the group over which its sequence is spread.
+    """Attention of one layer whose sequence is spread over ranks, beside its transfers.
 
-    `attention_ns` is what its operators compute on each of `ranks`, null where that is not in the trace; `imbalance`
-    the most over the mean. `longer` says whether the mean attention or all transfers together take longer. Waits and
-    exposed parts are those of all members, added. See docs/measuring.md.
+    `attention_ns` is what its operators compute on each rank, `imbalance` the most over the mean. `longer`: `attention`
+    (the mean) or `transfer` (all together). Times of members are added.
     """
 
     step: int

@@ -253,13 +253,12 @@ def _why(unknown: Sequence[ExpertRow]) -> str:
 
 
 class ExpertRow(msgspec.Struct, frozen=True):
-    """Tokens of one layer's experts in a step and pass, over one group; waits and transfers of all members, added.
+    """Tokens of a layer's experts in a step and pass; times of all members, added.
 
-    `by_order`: no module calls, and layers are the step's dispatches, numbered. `tokens_to` has a row each sender
-    in the order of `ranks`, null for one that does not say; in a backward they are gradients of tokens. `imbalance` is
-    the most bytes that a rank receives over the mean. Of a backward `combine` is the combine's gradient, which comes
-    first. `wait_for_compute_ns` is of the waiting behind the experts' compute that for ranks which computed longer.
-    Waits for the rank with most tokens are null where tokens are of other steps. See docs/measuring.md.
+    See docs/measuring.md, Experts and spread attention. `by_order`: no module calls, and layers are numbered
+    dispatches. `pass` may be `recomputed`. `tokens_to` has, by sender, what it sends to each of `ranks`, in a backward
+    gradients. `imbalance` is the most received bytes over the mean, on `busiest_rank`; `_for_busiest_ns` is waiting for
+    that rank, `wait_for_compute_ns` for ranks whose experts computed longer.
     """
 
     step: int

@@ -37,9 +37,9 @@ DEADLOCKED = "in the order seen on ranks {ranks}, actions wait for one another i
 
 
 class PipelineAction(msgspec.Struct, frozen=True):
-    """One action: F, B, or I and W where a backward for inputs and for weights are apart; `start_ns` from the origin.
+    """One microbatch's forward `F` or backward `B`; `I` and `W` where inputs' and weights' are apart.
 
-    `dur_ns` is from its first kernel of compute to the end of its last, `busy_ns` how long its kernels ran in it.
+    `dur_ns` is from its first kernel of compute to its last, `busy_ns` how long its kernels ran.
     """
 
     kind: str
@@ -50,13 +50,9 @@ class PipelineAction(msgspec.Struct, frozen=True):
 
 
 class PipelineRow(msgspec.Struct, frozen=True):
-    """One stage in one step: its actions, and its bubble in three parts that add up to it, ns.
+    """One stage of a pipeline in one step: docs/measuring.md, Pipelines.
 
-    The bubble is the time between the stage's first action and the end of its last in which its device runs nothing,
-    or messages of the pipeline alone. Stages of one rank share a device, so that their bubbles overlap. `schedule_ns`
-    is what the schedule leaves with equal stages and free messages; `imbalance_ns` what unequal stages add, and
-    `rest_ns` what messages and hosts add: both are negative where they shorten a stage's bubble, as a slow stage does.
-    `stage` is null where the trace does not tell, and the parts are where ranks are missing, with a note.
+    `bubble_ns` has three parts that add up to it; they are null where ranks are missing.
     """
 
     rank: int

@@ -19,10 +19,7 @@ _FORWARD = ActionKind.FORWARD.label
 
 
 class PipelineStage(msgspec.Struct, frozen=True):
-    """One stage: medians over its microbatches of the time that their kernels ran, and over steps of its bubble, ns.
-
-    `backward_ns` is null where no backward was seen, the parts of the bubble where they are in all rows.
-    """
+    """One stage: medians of its microbatches' `busy_ns`, and of its bubble."""
 
     stage: int | None
     rank: int
@@ -40,13 +37,12 @@ class PipelineStage(msgspec.Struct, frozen=True):
 
 
 class PipelineSummary(msgspec.Struct, frozen=True):
-    """One pipeline; medians over steps, ns. `schedule` is 1F1B or GPipe as actions show, else run.json's word.
+    """One pipeline, medians over steps: docs/measuring.md, Pipelines.
 
-    `slowest` is the stage with the longest microbatches, `slower_by_ns` how much longer than the others' mean; null
-    where a stage is missing, or a rank has several. `span_ns` is from the first action to the end of the last, as
-    replayed with free messages and measured durations. What would shorten that, at most: `even_stages_ns` stages that
-    take as long as one another; `more_microbatches_ns` the same schedule with twice as many microbatches of half the
-    time; `interleaved_ns` two stages on each rank, under 1F1B. Null where actions show neither of the two.
+    `schedule` is 1F1B or GPipe as actions show, else run.json's word. `slowest` is the stage whose microbatches take
+    longest, `slower_by_ns` than the others' mean. `span_ns` is replayed with free messages; so much shorter it would be
+    with `even_stages_ns`, and with those `more_microbatches_ns`, twice as many of half the time, or `interleaved_ns`,
+    two stages a rank.
     """
 
     ranks: list[int]

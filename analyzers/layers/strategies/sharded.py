@@ -33,7 +33,7 @@ PASSES = ("forward", "backward")
 
 
 class HiddenBy(msgspec.Struct, frozen=True):
-    """How long one layer's (or other line's) compute ran beside communication, in one pass; ns."""
+    """How long one layer's, or other line's, compute ran beside communication."""
 
     layer: str
     direction: str = msgspec.field(name="pass")  # forward or backward
@@ -74,10 +74,11 @@ _GATHER, _REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
 
 
 class ShardedCollective(msgspec.Struct, frozen=True):
-    """One collective of FSDP's on one rank; instants from the run's earliest event. See docs/measuring.md.
+    """One collective of FSDP's on one rank: docs/measuring.md, Sharded modules.
 
-    The five parts of `exposed_ns` add up to it, `hidden_by` to `overlapped_ns`. `queued_ns` and `late_launch_ns` are
-    how long it stood, exposed or not.
+    `prefetched`: an all-gather was called for before its module's turn. `queued_ns`, behind others, the last of the
+    kind `queued_behind`, and `late_launch_ns` are how long it stood, exposed or not. The five parts of `exposed_ns` add
+    up to it.
     """
 
     rank: int
@@ -107,10 +108,10 @@ class ShardedCollective(msgspec.Struct, frozen=True):
 
 
 class ShardedModule(msgspec.Struct, frozen=True):
-    """What is packed for one sharded module in one window, ns, and whether it was resharded after its forward.
+    """What is packed for one sharded module in one window.
 
-    `module` is null for packing of which no range says whose it is, `reshard_after_forward` where a step has no forward
-    or no backward of the module's.
+    Copies are into and out of the all-gather's buffer, `reduce_ns` of gradients, `other_ns` such as casts.
+    `reshard_after_forward`: parameters were gathered again for the backward.
     """
 
     rank: int
@@ -125,7 +126,7 @@ class ShardedModule(msgspec.Struct, frozen=True):
 
 
 class ShardedRows(msgspec.Struct, frozen=True):
-    """Sharded modules' collectives, a row each on each rank, and what is packed for them in each window."""
+    """FSDP's collectives on each rank, and what is packed for each module."""
 
     collectives: list[ShardedCollective] = []
     modules: list[ShardedModule] = []

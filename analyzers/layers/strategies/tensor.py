@@ -22,10 +22,10 @@ _DECOMPOSED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 
 
 class TensorWindow(msgspec.Struct, frozen=True):
-    """Collectives of activations in one window, and what asynchronous TP could hide of their transfer at most, ns.
+    """Collectives of activations in one window, added: docs/measuring.md, What asynchronous TP could hide.
 
-    Lengths of single collectives are added up. `async_tp`: the trace has fused products and collectives;
-    `symmetric_memory`: some of the collectives are kernels or copies of symmetric memory, or another library's.
+    `async_tp`: the trace has fused products and collectives; `symmetric_memory`: some are copies, or no kernels of
+    NCCL.
     """
 
     rank: int

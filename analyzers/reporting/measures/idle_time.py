@@ -20,7 +20,7 @@ IDLE_CAUSES = tuple(cause.label for cause in Cause)
 
 
 class IdleCauses(msgspec.Struct, frozen=True):
-    """Idle time by cause, ns; the parts add up to it. See docs/measuring.md."""
+    """Idle time by cause, which add up to it: docs/measuring.md, Idle time, by cause."""
 
     input_ns: int
     synchronize_ns: int
@@ -36,7 +36,7 @@ class IdleCauses(msgspec.Struct, frozen=True):
 
 
 class IdlePhase(msgspec.Struct, frozen=True):
-    """Idle time of one window in one phase: forward, backward, optimizer, between_steps or unknown."""
+    """One window's idle time in one phase: `forward`, `backward`, `optimizer`, `between_steps` or `unknown`."""
 
     rank: int
     device: int | str
@@ -46,10 +46,10 @@ class IdlePhase(msgspec.Struct, frozen=True):
 
 
 class IdleLine(msgspec.Struct, frozen=True):
-    """Idle time over all windows of a rank for one cause, in one phase, while the host was in one place.
+    """Idle time of one cause and phase in all windows of a rank, while the host was in one place.
 
-    `name` is an operator, else a module or range; null where neither ran, `(others)` for all but the longest. `count`
-    is in how many gaps, or how many calls where `call`, the synchronizing call, is not null.
+    `name` is the outermost operator, else the Python function, module or range; `(others)` for all but the longest.
+    `count` is gaps, or calls of `call`, which synchronizes.
     """
 
     rank: int
@@ -62,7 +62,7 @@ class IdleLine(msgspec.Struct, frozen=True):
 
 
 class SynchronizingCall(msgspec.Struct, frozen=True):
-    """Calls in a rank's steps that wait for the device, by the operator, module or range that makes them."""
+    """Calls in a rank's steps that wait for the device, by what makes them."""
 
     rank: int
     name: str | None
@@ -72,11 +72,10 @@ class SynchronizingCall(msgspec.Struct, frozen=True):
 
 
 class WindowLaunches(msgspec.Struct, frozen=True):
-    """Launches of one window, and its step on the host; null where the trace does not say.
+    """Launches of one window, as its full one has them.
 
-    Of `operations`, device events with a launch call, `shorter` are shorter than it. `call_ns` is the calls' median,
-    `launching_ns` what all of them take.
-    `waited_ns` is how much of `host_ns`, the step on the host, the `synchronizations` take.
+    `shorter` of the `operations` are shorter than their launch call. `call_ns` is the calls' median, `launching_ns`
+    their sum; `waited_ns` is what `synchronizations` take of `host_ns`, the step on the CPU.
     """
 
     rank: int
@@ -93,7 +92,10 @@ class WindowLaunches(msgspec.Struct, frozen=True):
 
 
 class IdleRows(LazyStruct, frozen=True):
-    """Where idle time comes from, beyond each window's causes."""
+    """Where idle time comes from, beyond each window's causes.
+
+    `lines` are each cause's 20 longest in all windows of a rank, the others as one for each phase.
+    """
 
     phases: list[IdlePhase]
     lines: list[IdleLine]
@@ -171,7 +173,7 @@ def _launches(measured: Measured) -> list[WindowLaunches]:
 
 
 class DeviceInput(msgspec.Struct, frozen=True):
-    """What the loader takes in the windows of one device of one rank; ns."""
+    """The same of one device."""
 
     rank: int
     device: int | str
@@ -181,10 +183,7 @@ class DeviceInput(msgspec.Struct, frozen=True):
 
 
 class Input(msgspec.Struct, frozen=True):
-    """How long the host is in PyTorch's loader in a window, and how long the device is idle meanwhile; ns.
-
-    `window` says of which windows, and `span_ns` how long those are: light windows do not know the host.
-    """
+    """How long the CPU is in the loader (`fetch_ns`) and the device idles meanwhile, in full windows."""
 
     idle_ns: Spread
     fetch_ns: Spread

@@ -22,9 +22,9 @@ LEAST_COVERAGE = 0.8
 
 
 class KernelRow(msgspec.Struct, frozen=True):
-    """One kernel, or one operator by what it launched, in all windows of one rank; kinds as in docs/measuring.md.
+    """One kernel, or one operator by what it launched: docs/measuring.md, What compute is.
 
-    `total_ns` is the sum of durations, `median_ns` of a call's, `share` of all device events' sum.
+    `kind`: `compute`, `comm` or `copy`.
     """
 
     rank: int
@@ -37,9 +37,9 @@ class KernelRow(msgspec.Struct, frozen=True):
 
 
 class RegionKernel(msgspec.Struct, frozen=True):
-    """One kernel of a compiled region, or at one place in the order of a CUDA graph, in all windows of one rank.
+    """One kernel of a compiled region, or at one place of a CUDA graph, in all windows of one rank.
 
-    `fused` are the operators that Inductor fused into it, joined as its name joins them; null of another kernel.
+    `fused` are the operators that Inductor fused, such as `add_mul`.
     """
 
     rank: int
@@ -75,12 +75,10 @@ def region_rows(run: RunSummary) -> list[RegionKernel]:
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """FLOPs counted from shapes, and how fast they came; null where too little has a count, or no shape is known.
+    """FLOPs of one step on one device, counted from shapes: docs/measuring.md, What compute is.
 
-    `flops` are of one step on one device (the mean over windows), `flops_per_s` over the whole step. `coverage` is the
-    share of the compute kernels' time that has a count. What has one is said even where that is little:
-    `counted_flops` of a step on a device, `counted_flops_per_s` while their kernels ran, and `counted_utilization`,
-    that rate over the peak. `precisions` are the shares of counted FLOPs.
+    The first four are null where less than 80 % of compute time, `coverage`, has a count; `counted_` figures are of
+    what has one. `precisions` are shares of counted FLOPs.
     """
 
     flops: int | None = None

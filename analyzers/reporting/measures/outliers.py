@@ -21,7 +21,7 @@ from analyzers.step_parts import COMM, COMPUTE, COPY, IDLE, WAITING, fields_of
 
 
 class DeviceSummary(msgspec.Struct, frozen=True):
-    """The measures of all windows of one device of one rank."""
+    """One device's measures."""
 
     rank: int
     device: int | str
@@ -29,7 +29,7 @@ class DeviceSummary(msgspec.Struct, frozen=True):
 
 
 class ChosenDevice(msgspec.Struct, frozen=True):
-    """A device that stands for others; its own time is its median step less its median exposed waiting."""
+    """A device that stands for others, by its own time."""
 
     rank: int
     device: int | str
@@ -37,7 +37,7 @@ class ChosenDevice(msgspec.Struct, frozen=True):
 
 
 class Outlier(msgspec.Struct, frozen=True):
-    """A device one of whose medians (ns) lies far from the others'; `median_ns` is theirs."""
+    """A device one of whose medians lies far from all."""
 
     rank: int
     device: int | str
@@ -47,7 +47,10 @@ class Outlier(msgspec.Struct, frozen=True):
 
 
 class OverDevices(msgspec.Struct, frozen=True):
-    """Devices' medians, each counted once: their spread, who stands out, and who represents."""
+    """Devices' medians, each counted once; own time is a device's step less its exposed waiting.
+
+    `outliers` lie beyond the quartiles by three times their distance and 1 % of the step.
+    """
 
     devices: int
     medians: dict[str, Spread]

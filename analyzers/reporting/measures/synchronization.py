@@ -29,16 +29,11 @@ class IdleFrom(StrEnum):
 
 
 class SyncCost(msgspec.Struct, frozen=True):
-    """What gradient synchronization costs a step: means over typical windows, ns, beside the control.
+    """What gradient synchronization costs a step, means over typical windows, beside the control `sync_cost_ns`.
 
-    `control_ns` is unprofiled, `profiled_ns` the same difference between windows with and without synchronization.
-    `control_interval_ns` is what the control lies between: where it holds 0, the two steps are not told apart, and
-    nothing is a share of their difference.
-
-    `packing_ns` and `packing_copies_ns` are its kernels and memcpys that run beside nothing else; `idle_ns` is, by
-    `idle_from`, the change against the window without synchronization, or idle time right before packing and
-    communication. `contention_compared` is the share of compute beside communication that contention was measured on.
-    Where `contention_ns` is null the sum, `accounted_ns`, is without it, and the remainder holds it.
+    `profiled_ns` is the same of profiled windows. Packing runs beside nothing else. `contention_is_estimate`: of like
+    kernels, not of a window without synchronization; `contention_compared` is the share of compute that it is of.
+    `accounted_ns` is the parts' sum, `remainder_ns` what the control has more.
     """
 
     control_ns: int | None

@@ -19,12 +19,17 @@ from analyzers.units import duration, percent, rounded_percent
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What to change, what that would bring (ns per step), and what was measured. Programs go by the code.
+    """What to change, what that would bring, and what was measured. Programs go by the code.
 
-    `gain_ns` is by replay, or of samples, and lies in `interval_ns`, without the replay's own error; it is what
-    `tracer whatif` says of the same change, `scenario`. `at_most_ns` is a bound, where no replay can be made. `at` is
-    the place: a rank, an operator, a range, a group. `problem` is what is wrong, in a clause; `share` is the gain's or
-    the bound's, of the step (of odd steps: of the mean step). `of_degree`: how much of it there would be is asked for.
+    With a gain the code is `scenario`, as `tracer whatif --only` has it: `straggler`, `alike`, `experts`, `stages`,
+    `input`, `synchronize`, `copies`, `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`,
+    `caps`, `odd`, and of degree `hook`, `graph`, `links`, `hidden` or `host`. At most: `data_parallel`, `contention`,
+    `more_microbatches`, `interleaved_stages`, `attention_imbalance`, `attention_transfer`, `reduce_scatter_group`,
+    `max_connections`, `larger_units`, `sharded_transfer`, `async_tp`, `fp32` or `layout`. `gain_ns` is by replay (of
+    odd steps, of samples), in `interval_ns`; `at_most_ns` stands where no replay can be made. `at` is the place, such
+    as `rank 1`; null: the whole step. `problem` is a clause; `share` the figure's, of the step. `of_degree`: how much
+    of it is asked for, not found. `words` stand behind "with"; `value` is what is tried, of a rank `compute`, `host` or
+    `input`.
     """
 
     code: str
@@ -38,8 +43,8 @@ class Advice(msgspec.Struct, frozen=True):
     problem: str = ""
     share: float = 0.0
     of_degree: bool = False
-    words: str = ""  # what there would be, behind "with"
-    value: float | str | None = None  # of a rank or stage: what of it would be as the others': compute, host or input
+    words: str = ""
+    value: float | str | None = None
 
     @property
     def rank(self) -> int | None:

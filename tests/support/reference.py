@@ -1,0 +1,141 @@
+"""The keys of documents and the codes of notices, as docs/formats.md has them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Iterator
+from enum import Enum
+from itertools import groupby
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from analyzers.comparison.document import Comparison, SweepComparison
+from analyzers.comparison.scaling_document import Scaling
+from analyzers.notices import Code, Notices, Weight
+from analyzers.prediction import WhatIf
+from analyzers.reporting.document import Digest, Report
+from analyzers.run.calibration import Calibration
+from analyzers.run.manifest import Manifest
+from analyzers.run.sweep import Sweep
+
+# Each document's heading, and its type, below which stand the types that it holds.
+DOCUMENTS: dict[str, type[msgspec.Struct]] = {
+    "run.json": Manifest,
+    "The report": Report,
+    "The digest": Digest,
+    "The predictions": WhatIf,
+    "The comparison": Comparison,
+    "The comparison of sweeps": SweepComparison,
+    "sweep.json": Sweep,
+    "The scaling study": Scaling,
+    "The calibration": Calibration,
+}
+CODES = "Codes of notices"
+# What a key's name may end in that says what kind of number it is.
+UNITS = re.compile(r"(.*_)?(ns|us|n?bytes|mb|gbps|mhz|w|c|per_s)")
+NAMES: dict[Any, str] = {str: "text", Notices: "text", int: "int", float: "number", bool: "bool", Any: "any"}
+
+
+def reference() -> str:
+    """Everything that docs/formats.md says of keys and codes: a section for each document, each type once."""
+    return "\n\n".join([*_documents(), f"## {CODES}\n\n{said(Code)}\n\n{said(Weight)}\n\n{codes()}"])
+
+
+def _documents() -> Iterator[str]:
+    seen: dict[str, type] = {}
+    for heading, root in DOCUMENTS.items():
+        for kind in held(root):
+            if kind.__name__ not in seen:
+                yield f"## {heading}\n\n{section(kind)}" if kind is root else f"### {kind.__name__}\n\n{section(kind)}"
+            if seen.setdefault(kind.__name__, kind) is not kind:
+                raise ValueError(f"two types are called {kind.__name__}")
+
+
+def held(root: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
+    """Return a type and all that it holds, in the order of keys, each behind what it first stands in."""
+    found: list[type[msgspec.Struct]] = []
+    left: list[Any] = [root]
+    while left:
+        hint = left.pop(0)
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct) and hint not in found:
+            found.append(hint)
+            left[:0] = [*_bases(hint), *get_type_hints(hint).values()]
+        else:
+            left[:0] = get_args(hint)
+    return found
+
+
+def _bases(kind: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
+    """Return the type whose keys this one has as well, if any."""
+    return [base for base in kind.__bases__ if issubclass(base, msgspec.Struct) and base.__struct_fields__]
+
+
+def section(kind: type[msgspec.Struct]) -> str:
+    """Return a type's docstring and its keys."""
+    return f"{said(kind)}\n\n{keys(kind)}"
+
+
+def said(kind: type) -> str:
+    """Return a docstring; what it names in docs/ is linked."""
+    return re.sub(r"docs/((\w+)\.md)(?:, ([^.;()]+))?", _link, inspect.cleandoc(kind.__doc__ or ""))
+
+
+def _link(found: re.Match[str]) -> str:
+    page, name, heading = found.groups()
+    return f"[{name}]({page})" if heading is None else f"[{heading}]({page}#{anchor(heading)})"
+
+
+def anchor(heading: str) -> str:
+    """Return what a link to a heading ends with, as GitHub names it."""
+    return re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-")
+
+
+def keys(kind: type[msgspec.Struct]) -> str:
+    """Return a type's keys as its JSON has them, neighbors of one type together."""
+    hints, bases = get_type_hints(kind), _bases(kind)
+    inherited = [field for base in bases for field in base.__struct_fields__]
+    typed = [
+        _typed(field.encode_name, hints[field.name])
+        for field in msgspec.structs.fields(kind)
+        if field.name not in inherited
+    ]
+    alike = [(name, ", ".join(key for key, _ in run)) for name, run in groupby(typed, lambda key: key[1])]
+    runs = [f"{run}: {name}" if name else run for name, run in alike]
+    return "; ".join([*(f"all of {spelled(base)}" for base in bases), *runs]) + "."
+
+
+def _typed(key: str, hint: Any) -> tuple[str, str]:
+    """Return a key, with `?` where it may be null, and its type, empty where its name or the page's rule says it."""
+    name, null = re.fullmatch(r"(.*?)(\??)", spelled(hint)).groups()
+    is_told = name == "text" or (name in ("int", "number") and UNITS.fullmatch(key))
+    return f"`{key}`{null}", "" if is_told else name
+
+
+def spelled(hint: Any) -> str:
+    """Return a type as the page writes it: `[]` behind it is a list, `{}` an object, `?` where it may be null."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        known = "|".join(spelled(part) for part in parts if part is not types.NoneType)
+        return f"{known}?" if types.NoneType in parts else known
+    if origin is Annotated:
+        return spelled(parts[0])
+    if origin is Literal:
+        return "|".join(f'"{part}"' for part in parts)
+    if origin in (list, tuple):
+        return f"{spelled(parts[0])}[]"
+    if origin is dict:
+        return f"{spelled(parts[1])}{{}}"
+    if hint is Code:
+        return f"[code](#{anchor(CODES)})"
+    if hint in NAMES:
+        return NAMES[hint]
+    return "text" if issubclass(hint, Enum) else f"[{hint.__name__}](#{anchor(hint.__name__)})"
+
+
+def codes() -> str:
+    """Return all codes, by weight."""
+    by_weight = {weight: [f"`{code}`" for code in Code if code.facts.weight is weight] for weight in Weight}
+    return "\n".join(f"* **{weight}**: {', '.join(listed)}" for weight, listed in by_weight.items())
