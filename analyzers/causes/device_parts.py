@@ -73,7 +73,7 @@ def _replayed(model: Model) -> _Ran:
 
 
 def _parts(ran: _Ran, round_ns: int) -> dict[str, int]:
-    """Return the parts of one device's round: docs/measuring.md, The breakdown of a window."""
+    """Return the parts of one device's round: docs/measuring.md, Where a window's time went."""
     first_ns = int(ran.start_ns.min())
 
     def folded(rows: Mask, start_ns: Int64) -> Intervals:
