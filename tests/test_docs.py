@@ -5,7 +5,9 @@ import json
 import re
 from functools import cache
 from math import comb
+from typing import Literal
 
+import msgspec
 import pytest
 
 from analyzers.comparison.change import LEVEL, enough
@@ -35,6 +37,7 @@ from tests.support.docs import (
 )
 from tests.support.lowest import WORKFLOW
 from tests.support.parsed import trees
+from tests.support.reference import keys, section
 from tracer.cli import COMMANDS, parse
 
 NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
@@ -224,6 +227,26 @@ def test_every_target_of_make_that_is_named_exists(page):
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"`[^`\n]*\bmake (\w+)`", page.read_text()):
         assert f"\n{target}:" in makefile, target
+
+
+def test_keys_are_written_with_their_types_and_links_with_their_headings():
+    class Base(msgspec.Struct):
+        """A thing: docs/measuring.md, Idle time, by cause. See docs/whatif.md."""
+
+        name: str
+        wait_ns: int | None
+        parts: dict[str, list[int | None]]
+
+    class Row(Base):
+        late: int | float | None
+        rate_gbps: float
+        kind: Literal["a", "b"] = msgspec.field(name="pass", default="a")
+        whole: Base | None = None
+
+    linked = "A thing: [Idle time, by cause](measuring.md#idle-time-by-cause). See [whatif](whatif.md)."
+    assert section(Base) == f"{linked}\n\n`name`, `wait_ns`?; `parts`: int?[]{{}}."
+    own = '`late`?: int|number; `rate_gbps`; `pass`: "a"|"b"; `whole`?: [Base](#base)'
+    assert keys(Row) == f"all of [Base](#base); {own}."
 
 
 def test_keys_and_codes_are_those_of_the_types():

@@ -146,10 +146,10 @@ class Headline(msgspec.Struct, frozen=True):
     """What one would say to a colleague: docs/measuring.md, The headline.
 
     `step_ns` is unprofiled, `profiled_step_ns` the median window, `mark_ns` the host's mark where windows cover less
-    than nine tenths of it. `code` is the problem's advice, `compute`, or its part: `idle`, `exposed_wait`,
-    `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `gain_ns` is what its cure would bring, null for a bound;
-    `share` the figure's, of the step (of odd steps, the mean one). `trust`: `high`, `fair` or `low`, and `why` no
-    higher. `step_word` is `trace` where no step is marked.
+    than nine tenths of it. `problem` is null where nothing takes 1 %; `code` is its advice, `compute`, or a part:
+    `idle`, `exposed_wait`, `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `gain_ns` is what its cure would
+    bring, null for a bound; `share` the figure's, of the step (of odd steps, the mean one). `trust`: `high`, `fair` or
+    `low`, and `why` no higher. `step_word` is `trace` where no step is marked.
     """
 
     step_ns: float | None

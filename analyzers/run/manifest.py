@@ -116,7 +116,8 @@ class HostStates(msgspec.Struct, frozen=True):
     """What a rank's host was in, by `step`, the numbers in the recording.
 
     `gc_ns` was in Python's collections. The main thread had no core for `runnable_ns`, was switched out while it could
-    run (`switches`), and read pages from disk (`faults`). `cpu_mhz` is its CPU's clock.
+    run (`switches`), and read pages from disk (`faults`); `autograd_runnable_ns` is of autograd's threads. `cpu_mhz` is
+    its CPU's clock.
     """
 
     step: list[int] = []  # its number in the recording, from 1

@@ -258,7 +258,8 @@ class ExpertRow(msgspec.Struct, frozen=True):
     See docs/measuring.md, Experts and spread attention. `by_order`: no module calls, and layers are numbered
     dispatches. `pass` may be `recomputed`. `tokens_to` has, by sender, what it sends to each of `ranks`, in a backward
     gradients. `imbalance` is the most received bytes over the mean, on `busiest_rank`; `_for_busiest_ns` is waiting for
-    that rank, `wait_for_compute_ns` for ranks whose experts computed longer.
+    that rank, `wait_for_compute_ns` for ranks whose experts computed longer. In a backward `dispatch` and `combine` are
+    those of gradients.
     """
 
     step: int
