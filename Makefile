@@ -112,7 +112,7 @@ pictures: install
 	    $(BIN)/tracer plot traces/resnet50-ddp4-bf16 --kind $$kind -o docs/$$kind.png --force || exit 1; \
 	done
 
-# Each command's help into its page of docs/commands, and the notebook's outputs into it; tests compare them.
+# Options of commands into the pages of docs/commands, what examples print, and the notebook's outputs into it; tests compare them.
 docs: install
 	$(BIN)/python -m tests.support.docs
 	$(BIN)/python -m tests.support.notebooks

@@ -1,4 +1,4 @@
-"""The pages of docs/ are true: help, examples, what they print, links, names of files; and what the notebook holds."""
+"""The pages of docs/ are true: options, examples, what they print, links, names of files; what the notebook holds."""
 
 import ast
 import json
@@ -17,25 +17,26 @@ from tests.support.docs import (
     COMMAND_PAGES,
     DOCS,
     FORMATS,
-    HELP_BEGINS,
-    HELP_ENDS,
     MAINTAINING,
     MAP,
     PAGES,
     ROOT,
+    SHARED,
+    WRITTEN_BEGINS,
+    WRITTEN_ENDS,
     anchors,
     blocks,
     commands,
-    help_in,
-    help_of,
-    parsers,
+    options_pages,
     printed,
     same_on_all_pythons,
     tables,
-    with_help,
     with_reference,
+    with_written,
+    written_in,
 )
 from tests.support.lowest import WORKFLOW
+from tests.support.options import groups_of, parsers
 from tests.support.parsed import trees
 from tests.support.reference import keys, section
 from tracer.cli import COMMANDS, parse
@@ -56,17 +57,26 @@ TEXTS = [file for file in TEXTS if file.suffix in KINDS_OF_TEXT or file.name == 
 
 
 def test_every_command_has_a_page_and_every_page_a_command():
-    pages = {page.stem for page in COMMAND_PAGES.glob("*.md")}
+    pages = {page.stem for page in COMMAND_PAGES.glob("*.md") if page != SHARED}
     assert pages == set(COMMANDS)
     index = (DOCS / "README.md").read_text()
     for name in pages:
         assert f"(commands/{name}.md)" in index, name
 
 
+@pytest.mark.parametrize("page", options_pages(), ids=lambda page: page.stem)
+def test_what_a_page_says_of_options_is_what_help_says(page):
+    written, said = written_in(page.read_text()), options_pages()[page]
+    assert same_on_all_pythons(written) == same_on_all_pythons(said), "write it anew: make docs"
+
+
 @pytest.mark.parametrize("command", parsers())
-def test_the_help_in_a_commands_page_is_its_help(command):
-    written = help_in((COMMAND_PAGES / f"{command}.md").read_text())
-    assert same_on_all_pythons(written) == same_on_all_pythons(help_of(command)), "write it anew: make docs"
+def test_every_option_is_explained_once_in_its_page_or_in_that_of_shared_options(command):
+    pages = [same_on_all_pythons(page.read_text()) for page in (COMMAND_PAGES / f"{command}.md", SHARED)]
+    arguments = [words for group in groups_of(command).values() for words in group]
+    assert len(arguments) == len(parsers()[command]._actions) - 1
+    for words in arguments:
+        assert sum(page.count(same_on_all_pythons(words)) for page in pages) == 1, words
 
 
 @pytest.mark.parametrize("command", parsers())
@@ -84,14 +94,14 @@ def test_help_is_the_same_where_argparse_lays_it_out_in_another_way():
     assert same_on_all_pythons(old) != same_on_all_pythons(new.replace("replace", "keep"))
 
 
-def test_help_is_written_between_its_marks_and_only_where_it_changed():
-    page = f"# tracer x\n\nwords\n\n{HELP_BEGINS}\n{HELP_ENDS}\n\nmore\n"
-    filled = with_help(page, "usage: x\n")
-    assert help_in(filled).strip() == "usage: x"
+def test_options_are_written_between_their_marks_and_only_where_they_changed():
+    page = f"# tracer x\n\nwords\n\n{WRITTEN_BEGINS}\n{WRITTEN_ENDS}\n\nmore\n"
+    filled = with_written(page, "-x: y\n")
+    assert written_in(filled) == "-x: y"
     assert filled.startswith("# tracer x\n\nwords\n")
     assert filled.endswith("\n\nmore\n")
-    assert with_help(filled, "usage:\n  x\n") == filled
-    assert help_in(with_help(filled, "usage: y\n")).strip() == "usage: y"
+    assert with_written(filled, "-x:\n  y\n") == filled
+    assert written_in(with_written(filled, "-x: z\n")) == "-x: z"
 
 
 def test_examples_are_found_behind_whatever_stands_before_them():

@@ -1,7 +1,6 @@
 import importlib.metadata
 import importlib.util
 import json
-import re
 import shlex
 import shutil
 import subprocess
@@ -15,8 +14,9 @@ import torch
 from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.document import from_json
 from tests.support.commands import fails
-from tests.support.docs import COMMAND_PAGES, HELP_BEGINS, README, ROOT, commands, help_of, parsers
+from tests.support.docs import README, ROOT, commands
 from tests.support.kineto_files import write_run
+from tests.support.options import parsers
 from tests.support.tiers import quarters
 from tracer.atomic_files import hidden_folder, put_in_place
 from tracer.cli import COMMANDS, build_parser, main
@@ -365,7 +365,7 @@ def test_a_word_that_is_no_script_is_one_line(capsys):
 
 
 def test_the_help_of_record_begins_with_the_script():
-    text = help_of("record")
+    text = parsers()["record"].format_help()
     assert text.startswith("usage: tracer record [OPTION ...] train.py")
     assert text.index("  SCRIPT  ") < text.index("--help") < text.index("--gpus N ")
     assert sum(line.startswith("  tracer record ") for line in text.splitlines()) == 2
@@ -389,15 +389,6 @@ def test_readme_shows_every_subcommand_by_example():
     assert examples >= set(COMMANDS)
     for command in COMMANDS:
         assert f"(docs/commands/{command}.md)" in README
-
-
-@pytest.mark.parametrize("command", parsers())
-def test_every_option_is_shown_or_explained_above_its_commands_help(command):
-    page = (COMMAND_PAGES / f"{command}.md").read_text()
-    prose = README + page[: page.index(HELP_BEGINS)]
-    for action in parsers()[command]._actions:
-        shown = [re.search(rf"(?<![\w-]){option}(?![\w-])", prose) for option in action.option_strings]
-        assert any(shown) or not shown, action.option_strings
 
 
 def test_any_annotation_is_a_step(capsys):

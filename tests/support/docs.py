@@ -1,6 +1,6 @@
 """What docs/ and the README are made of, for their tests; and what in docs/ a machine writes.
 
-python -m tests.support.docs             help, what commands print, keys and codes into the pages (make docs)
+python -m tests.support.docs             options, what commands print, keys and codes into the pages (make docs)
 python -m tests.support.docs pages       the pictures of pages, anew; needs playwright and chromium
 """
 
@@ -15,14 +15,13 @@ import shlex
 import shutil
 import sys
 import tempfile
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from unittest import mock
 
+from tests.support.options import own_options, parsers, shared_options
 from tests.support.reference import anchor, reference
-from tracer.cli import build_parser, main
+from tracer.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -36,24 +35,13 @@ MAINTAINING, MAP = DOCS / "dev" / "maintaining.md", DOCS / "dev" / "README.md"
 # The README with the page of conditions, which it leaves their figures to.
 README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md"))
 
-HELP_BEGINS = "<!-- `make docs` writes from here -->"
-HELP_ENDS = "<!-- to here -->"
-HELP_WIDTH = 100
+# Options that several commands have.
+SHARED = COMMAND_PAGES / "README.md"
+WRITTEN_BEGINS = "<!-- `make docs` writes from here -->"
+WRITTEN_ENDS = "<!-- to here -->"
 FORMATS = DOCS / "formats.md"
 # Pictures of samples' pages: the run, and what of its page is seen, the first screen where that is nothing.
 PAGE_PICTURES = {"page": ("resnet18-ddp2-sick", ""), "page-timeline": ("resnet50-ddp4-bf16", "#timeline")}
-
-
-def parsers() -> dict[str, ArgumentParser]:
-    """The parser of each subcommand, by name."""
-    (subparsers,) = [action for action in build_parser()._actions if isinstance(action.choices, dict)]
-    return dict(subparsers.choices)
-
-
-def help_of(command: str) -> str:
-    """What `tracer COMMAND --help` prints on a terminal of HELP_WIDTH columns that knows no color."""
-    with mock.patch.dict(os.environ, COLUMNS=str(HELP_WIDTH), PYTHON_COLORS="0"):
-        return parsers()[command].format_help()
 
 
 def same_on_all_pythons(text: str) -> str:
@@ -63,25 +51,22 @@ def same_on_all_pythons(text: str) -> str:
     return re.sub(r"\s", "", short)
 
 
-def help_in(page: str) -> str:
-    """The help that stands in a command's page, empty where its place is still to be filled.
+def written_in(page: str) -> str:
+    """What `make docs` wrote in a page, empty where its place is still to be filled.
 
     Raises ValueError where the page has no place for it.
     """
-    begins, ends = page.index(HELP_BEGINS) + len(HELP_BEGINS), page.index(HELP_ENDS)
-    return page[begins:ends].strip().removeprefix("```").removesuffix("```")
+    return page[page.index(WRITTEN_BEGINS) + len(WRITTEN_BEGINS) : page.index(WRITTEN_ENDS)].strip()
 
 
-def with_help(page: str, text: str) -> str:
-    """A command's page with this help in its place; the page as it was where that says the same already."""
-    if same_on_all_pythons(help_in(page)) == same_on_all_pythons(text):
-        return page
-    return _between(page, f"```\n{text.strip()}\n```")
+def with_written(page: str, text: str) -> str:
+    """A page with this in its place; the page as it was where that says the same already."""
+    return page if same_on_all_pythons(written_in(page)) == same_on_all_pythons(text) else _between(page, text)
 
 
 def _between(page: str, text: str) -> str:
-    before, rest = page.split(HELP_BEGINS)
-    return f"{before}{HELP_BEGINS}\n\n{text}\n\n{HELP_ENDS}{rest.split(HELP_ENDS)[1]}"
+    before, rest = page.split(WRITTEN_BEGINS)
+    return f"{before}{WRITTEN_BEGINS}\n\n{text}\n\n{WRITTEN_ENDS}{rest.split(WRITTEN_ENDS)[1]}"
 
 
 def with_reference(page: str) -> str:
@@ -119,12 +104,18 @@ def tables(page: str) -> dict[str, list[list[str]]]:
     return found
 
 
-def write_help() -> None:
-    """Rewrite the help in every command's page where it has changed."""
-    for command in parsers():
-        page = COMMAND_PAGES / f"{command}.md"
-        text = page.read_text()
-        page.write_text(with_help(text, help_of(command)))
+def options_pages() -> dict[Path, str]:
+    """What stands of options in the page of each command, and in the page of those that several share."""
+    return {
+        SHARED: shared_options(),
+        **{COMMAND_PAGES / f"{command}.md": own_options(command) for command in parsers()},
+    }
+
+
+def write_options() -> None:
+    """Rewrite options in pages where they have changed."""
+    for page, text in options_pages().items():
+        page.write_text(with_written(page.read_text(), text))
 
 
 @cache
@@ -205,6 +196,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["pages"]:
         draw_pages()
     else:
-        write_help()
+        write_options()
         FORMATS.write_text(with_reference(FORMATS.read_text()))
         write_output()

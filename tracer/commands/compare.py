@@ -15,7 +15,6 @@ from tracer.commands.options import (
     add_gate_argument,
     add_output_argument,
     add_reading_arguments,
-    add_steps_argument,
     cell_reader,
     emit,
     here,
@@ -61,12 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--links", type=here, metavar="FILE", help="what the links of both can do (default: each run's own links.json)"
     )
     parser.add_argument("--full", action="store_true", help="every figure that was compared, table by table")
-    parser.add_argument("--json", action="store_true", help="the whole comparison as JSON")
-    parser.add_argument("--html", type=here, metavar="FILE", help="also write it as one page, which loads nothing")
-    add_output_argument(parser)
-    add_steps_argument(parser)
-    add_reading_arguments(parser)
     add_gate_argument(parser, "'step_ns > 1.05*baseline and changed(step_ns)'; figures are B's, `baseline` A's")
+    out = parser.add_argument_group("output")
+    out.add_argument("--json", action="store_true", help="the whole comparison as JSON")
+    out.add_argument("--html", type=here, metavar="FILE", help="also write it as one page, which loads nothing")
+    add_output_argument(out)
+    add_reading_arguments(parser, steps=True)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,12 +10,9 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 from tracer.atomic_files import new_file, refuse_existing
 from tracer.commands.options import (
-    add_drawing_arguments,
-    add_links_argument,
     add_output_argument,
     add_reading_arguments,
     add_run_argument,
-    add_steps_argument,
     links_of,
     read_drawn,
     tell,
@@ -43,12 +40,9 @@ class Drawn(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer export`."""
     add_run_argument(parser)
-    add_steps_argument(parser)
     what = "run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline"
-    add_output_argument(parser, what, required=True)
-    add_links_argument(parser)
-    add_drawing_arguments(parser)
-    add_reading_arguments(parser)
+    add_output_argument(parser.add_argument_group("output"), what, required=True)
+    add_reading_arguments(parser, steps=True, links=True, drawing=True)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -61,9 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=positive, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
     )
-    parser.add_argument("--json", action="store_true", help="all rows as JSON")
-    parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
-    add_output_argument(parser, "critical-path: also the run's timeline with the path in it")
+    out = parser.add_argument_group("output")
+    out.add_argument("--json", action="store_true", help="all rows as JSON")
+    out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
+    add_output_argument(out, "critical-path: also the run's timeline with the path in it")
 
 
 def run(options: argparse.Namespace) -> int:

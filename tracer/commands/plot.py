@@ -7,7 +7,6 @@ import sys
 
 from tracer.atomic_files import refuse_existing, write_bytes
 from tracer.commands.options import (
-    add_links_argument,
     add_output_argument,
     add_reading_arguments,
     cell_reader,
@@ -39,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="breakdown: the mean step of each rank; timeline: one step in time; buckets: DDP's, in one step; "
         "layers: the longest ones; bandwidth: busbw over message size; scaling: speedups of a sweep",
     )
-    add_output_argument(parser, "the picture; its ending selects the format: .png, .svg or .pdf", required=True)
-    add_links_argument(parser)
-    add_reading_arguments(parser)
+    out = parser.add_argument_group("output")
+    add_output_argument(out, "the picture; its ending selects the format: .png, .svg or .pdf", required=True)
+    add_reading_arguments(parser, links=True)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING, get_args
 
 from tracer.atomic_files import write_text
 from tracer.commands.options import (
-    add_drawing_arguments,
     add_gate_argument,
-    add_links_argument,
     add_output_argument,
     add_reading_arguments,
     add_run_argument,
-    add_steps_argument,
     emit,
     here,
     judged,
@@ -42,7 +39,6 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer report`."""
     add_run_argument(parser)
-    add_steps_argument(parser)
     view = parser.add_mutually_exclusive_group()
     view.add_argument("--full", action="store_true", help="every table, where there is one screen else")
     view.add_argument(
@@ -55,23 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     view.add_argument(
         "--notes", action="store_true", help="below the screen every warning and note, with what to do about each"
     )
-    add_links_argument(parser)
-    parser.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
-    parser.add_argument(
+    parser.add_argument("--validate", action="store_true", help="also check the traces with torch's own validator")
+    add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
+    out = parser.add_argument_group("output")
+    out.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
+    out.add_argument(
         "--summary", action="store_true", help="with --json: only what the report comes to, in some kilobytes"
     )
-    parser.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
-    parser.add_argument(
+    out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
+    out.add_argument(
         "--html",
         type=here,
         metavar="FILE",
         help="also write everything as one page for a browser, which loads nothing from elsewhere",
     )
-    add_output_argument(parser, "write the report to a file instead of stdout")
-    parser.add_argument("--validate", action="store_true", help="also check the traces with torch's own validator")
-    add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
-    add_drawing_arguments(parser)
-    add_reading_arguments(parser)
+    add_output_argument(out)
+    add_reading_arguments(parser, steps=True, links=True, drawing=True)
 
 
 def run(options: argparse.Namespace) -> int:

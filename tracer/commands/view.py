@@ -22,8 +22,6 @@ from analyzers.errors import install_hint
 from analyzers.texts import encodable
 from tracer.atomic_files import new_file, temporary_folder, write_text
 from tracer.commands.options import (
-    add_drawing_arguments,
-    add_links_argument,
     add_reading_arguments,
     add_run_argument,
     links_of,
@@ -90,9 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"serve on this port (default: {PORT}, or the next free one; TensorBoard: {TENSORBOARD_PORT})",
     )
     parser.add_argument("--no-open", action="store_true", help="only print the address, and open no browser")
-    add_links_argument(parser)
-    add_drawing_arguments(parser)
-    add_reading_arguments(parser)
+    add_reading_arguments(parser, links=True, drawing=True)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,11 +12,9 @@ from analyzers.ranks import rank_number
 from analyzers.units import NS_PER_US
 from tracer.atomic_files import write_bytes, write_text
 from tracer.commands.options import (
-    add_drawing_arguments,
     add_output_argument,
     add_reading_arguments,
     add_run_argument,
-    add_steps_argument,
     emit,
     here,
     links_of,
@@ -44,7 +42,6 @@ AS_GIVEN = "as given"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer whatif`."""
     add_run_argument(parser)
-    add_steps_argument(parser)
     what = parser.add_argument_group("what is predicted (default: all that the run can have)")
     what.add_argument(
         "--bucket-mb", type=caps, default=(), metavar="MB,...", help="bucket caps (default: default,1,2,5,10,25,50,100)"
@@ -81,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--plot", type=here, metavar="FILE", help="also draw the scenarios: .png, .svg or .pdf")
     out.add_argument("--html", type=here, metavar="FILE", help="also write the report's page with these scenarios")
     add_output_argument(out)
-    add_drawing_arguments(parser)
-    add_reading_arguments(parser)
+    add_reading_arguments(parser, steps=True, drawing=True)
 
 
 def _add_sharding(sharding: argparse._ArgumentGroup) -> None:

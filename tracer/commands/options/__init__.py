@@ -31,12 +31,9 @@ from tracer.commands.options.output import (
 from tracer.commands.options.progress_bar import begin_line, progress, say, script_progress, working
 from tracer.commands.options.run import (
     add_cache_argument,
-    add_drawing_arguments,
-    add_links_argument,
     add_reading_arguments,
     add_run_argument,
     add_scheduler_argument,
-    add_steps_argument,
     cache_folder,
     cell_reader,
     here,

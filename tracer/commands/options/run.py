@@ -67,9 +67,33 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which file is which rank, and who reads them."""
+def add_reading_arguments(
+    parser: argparse.ArgumentParser, *, steps: bool = False, links: bool = False, drawing: bool = False
+) -> None:
+    """Add the options for reading; --steps, --links and --ranks only where a command asks for them."""
     reading_group = parser.add_argument_group("reading")
+    if steps:
+        reading_group.add_argument(
+            "--steps",
+            dest="step_name",
+            metavar="NAME",
+            help="the annotation that marks a step: its name, or how its name begins (default: ProfilerStep)",
+        )
+    if links:
+        reading_group.add_argument(
+            "--links",
+            type=here,
+            metavar="FILE",
+            help="what the links can do, as `tracer calibrate` measured it (default: the run's own links.json)",
+        )
+    if drawing:
+        reading_group.add_argument(
+            "--ranks",
+            type=_ranks,
+            metavar="N,...",
+            help=f"draw these ranks in the timeline, such as 0,17,100-103 (default: all; of more than {MANY} the "
+            "slowest, the median, the fastest, the worst outliers, and those that made others wait most)",
+        )
     reading_group.add_argument(
         "--rank",
         type=_numbered_file,
@@ -114,37 +138,6 @@ def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
         type=scheduler_address,
         metavar="tcp://HOST:PORT",
         help="read ranks on the workers of this Dask scheduler",
-    )
-
-
-def add_drawing_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says which ranks are drawn in time."""
-    parser.add_argument(
-        "--ranks",
-        type=_ranks,
-        metavar="N,...",
-        help=f"draw these ranks in the timeline, such as 0,17,100-103 (default: all; of more than {MANY} the "
-        "slowest, the median, the fastest, the worst outliers, and those that made others wait most)",
-    )
-
-
-def add_links_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says what the links can do."""
-    parser.add_argument(
-        "--links",
-        type=here,
-        metavar="FILE",
-        help="what the links can do, as `tracer calibrate` measured it (default: the run's own links.json)",
-    )
-
-
-def add_steps_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says which annotation is a step."""
-    parser.add_argument(
-        "--steps",
-        dest="step_name",
-        metavar="NAME",
-        help="the annotation that marks a step: its name, or how its name begins (default: ProfilerStep)",
     )
 
 
