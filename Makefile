@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 EXTRAS ?= dev
 
-.PHONY: install demo test test-all fuzz profile ratios loading check packages lowest extras pythons environments pictures docs clean
+.PHONY: install demo test test-all fuzz profile ratios loading check packages lowest extras pythons environments pictures docs news clean
 .DEFAULT_GOAL := install
 
 install: $(VENV)/.installed
@@ -116,6 +116,10 @@ pictures: install
 docs: install
 	$(BIN)/python -m tests.support.docs
 	$(BIN)/python -m tests.support.notebooks
+
+# What users notice of this version: the files of docs/news into CHANGELOG.md, instead of them.
+news: install
+	$(BIN)/towncrier build --yes --version "$$($(BIN)/python -c 'from tracer.version import VERSION; print(VERSION)')"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import tomllib
 from functools import cache
 from math import comb
 from typing import Literal
@@ -19,6 +20,7 @@ from tests.support.docs import (
     FORMATS,
     MAINTAINING,
     MAP,
+    NEWS,
     PAGES,
     ROOT,
     SHARED,
@@ -317,6 +319,14 @@ def test_jobs_in_the_pages_and_our_own_are_workflows():
         for job in workflow["jobs"].values():
             assert {"runs-on", "timeout-minutes", "steps"} <= job.keys()
             assert all(("uses" in step) != ("run" in step) for step in job["steps"])
+
+
+def test_every_piece_of_news_is_of_a_kind_that_is_known_and_says_something():
+    kinds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["fragment"]
+    for piece in NEWS.glob("*.md"):
+        name, _, kind = piece.stem.partition(".")
+        assert name and kind in kinds, f"{piece.name}: name it NAME.KIND.md, KIND one of {', '.join(kinds)}"
+        assert piece.read_text().strip(), piece.name
 
 
 def test_every_command_answers_a_question():

@@ -26,9 +26,11 @@ from tracer.cli import main
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 COMMAND_PAGES = DOCS / "commands"
+# Pieces of CHANGELOG.md.
+NEWS = DOCS / "news"
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "traces/README.md")),
-    *sorted(DOCS.rglob("*.md")),
+    *sorted(page for page in DOCS.rglob("*.md") if page.parent != NEWS),
 ]
 MAINTAINING, MAP = DOCS / "dev" / "maintaining.md", DOCS / "dev" / "README.md"
 
