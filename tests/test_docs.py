@@ -243,7 +243,7 @@ def test_every_target_of_make_that_is_named_exists(page):
 
 def test_keys_are_written_with_their_types_and_links_with_their_headings():
     class Base(msgspec.Struct):
-        """A thing: docs/measuring.md, Idle time, by cause. See docs/whatif.md."""
+        """A thing: docs/measuring.md, Idle time, by cause. See docs/commands/whatif.md."""
 
         name: str
         wait_ns: int | None
