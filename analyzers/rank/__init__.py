@@ -26,7 +26,17 @@ from analyzers.rank.columns import (
     layer_name,
     profiler_steps,
 )
-from analyzers.rank.dependencies import EdgeKind, Edges, PointKind, Points, RankGraph, Section, Stretches
+from analyzers.rank.dependencies import (
+    EdgeKind,
+    Edges,
+    HostTrack,
+    PointKind,
+    Points,
+    RankGraph,
+    Section,
+    Stretches,
+    host_track,
+)
 from analyzers.rank.host import LayerSource
 from analyzers.rank.idle import OTHERS, Cause, IdleTrack, Phase, main_function
 from analyzers.rank.parallelism import ActionKind, PipelineActions

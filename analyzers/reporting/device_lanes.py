@@ -10,6 +10,7 @@
     idle by cause     ........ol...pp....   operator, launch latency, python; adds up to idle
     layers            aabb..cc........dde   an instant covered by two belongs to the earlier-started
     kernels           ab.d..ee........fgh   kernels and copies by name, which may overlap
+    host              lolollpppppppp.olol   what the launching threads do, where that is the run's main problem
 
 In each window a lane is as long as the report says. What ran before the first window and after the last is here too,
 except that only windows have idle time.
@@ -29,14 +30,24 @@ from analyzers.collectives import Exchange, Lines, exchange, lines_of
 from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals, union_of
 from analyzers.layers import PASSES, Buckets, buckets
-from analyzers.rank import Cause, DeviceTrack, IdleTrack, Phase, Purpose, RunSummary, device_label
+from analyzers.rank import (
+    Cause,
+    DeviceTrack,
+    HostTrack,
+    IdleTrack,
+    Phase,
+    Purpose,
+    RunSummary,
+    device_label,
+    host_track,
+)
 from analyzers.rank.kernels import KernelTrack
 from analyzers.ranks import MANY, RankIndex, RankNumber
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.document import Report
 from analyzers.reporting.step_timeline import LaneName, lanes_of
 from analyzers.run import hosts
-from analyzers.step_parts import COMPUTE, COPY, EXPOSED, IDLE
+from analyzers.step_parts import BY_CAUSE, COMPUTE, COPY, EXPOSED, IDLE, IDLE_PARTS
 from analyzers.texts import brief
 from analyzers.trace import Collective
 
@@ -102,6 +113,7 @@ class Lanes:
     """One device of one rank, in ns from the run's earliest event on the common clock.
 
     `shift_ns` leads back to the rank's own clock: added to an instant, it gives the epoch of the rank's trace.
+    `host_track` is there on the first device of ranks whose CPU is the report's main problem.
     """
 
     rank: RankNumber
@@ -121,6 +133,7 @@ class Lanes:
     layers: LayerLane
     kernels: KernelTrack
     collectives: CollectiveLane
+    host_track: HostTrack | None = None
 
     __repr__ = brief
 
@@ -142,6 +155,8 @@ class Lanes:
             for name, time in self.times.items()
         ]
         parts.append(_causes_frame(self.idle_causes))
+        if self.host_track is not None:
+            parts.append(_host_frame(self.host_track))
         layers, marks = self.layers, self.collectives
         names = [layers.names[code] for code in layers.layer.tolist()]
         passes = [PASSES[backward] for backward in layers.backward.tolist()]
@@ -161,7 +176,7 @@ class Lanes:
         return frame
 
 
-def _span(lane: StepLane | LayerLane | KernelTrack | CollectiveLane | IdleTrack) -> dict[str, Int64]:
+def _span(lane: StepLane | LayerLane | KernelTrack | CollectiveLane | IdleTrack | HostTrack) -> dict[str, Int64]:
     return {"start_ns": lane.start_ns, "dur_ns": lane.end_ns - lane.start_ns}
 
 
@@ -176,6 +191,14 @@ def _causes_frame(lane: IdleTrack) -> pd.DataFrame:
         "call": [names[code] for code in lane.call.tolist()],
     }
     return pd.DataFrame({"lane": "idle_cause", **_span(lane), **columns})
+
+
+def _host_frame(lane: HostTrack) -> pd.DataFrame:
+    import pandas as pd
+
+    names = [*lane.names, None]
+    columns = {"cause": labels(Cause, lane.cause), "name": [names[code] for code in lane.name.tolist()]}
+    return pd.DataFrame({"lane": "host", **_span(lane), **columns})
 
 
 def _kernels_frame(lane: KernelTrack, layers: tuple[str, ...]) -> pd.DataFrame:
@@ -257,7 +280,34 @@ def _of_device(sources: _Sources, index: RankIndex, device: int, track: DeviceTr
         layers=LayerLane(parts.start - shift_ns, parts.end - shift_ns, parts.line, parts.backward, names),
         kernels=track.kernels.moved(-shift_ns),
         collectives=_collectives(sources, index, device, shift_ns),
+        host_track=_host_track(sources, index, device, shift_ns),
     )
+
+
+# What a headline is about where the CPU launches late, or is held up; each is idle time of these causes above all.
+_OF_HOSTS = {"idle", "graph", "input", "synchronize", "copies", "allocator", "gc", "optimizer"}
+_BY_HOSTS = ("input", "synchronize", "operator", "python", "launch_latency", "allocator", "gc")
+
+
+def drawn_hosts(report: Report) -> list[int]:
+    """Return the ranks whose CPU is the main problem: those that are late, or the representative of all; none else."""
+    summary = report.summary
+    late = [marked.rank for marked in summary.headline.marked if marked.mark == "late"]
+    if late:
+        return late
+    longest = max(IDLE_PARTS, key=lambda part: summary.shares[part.field] or 0.0)
+    is_host = summary.headline.code in _OF_HOSTS and longest in [BY_CAUSE[cause] for cause in _BY_HOSTS]
+    return [summary.representative.rank] if is_host else []
+
+
+def _host_track(sources: _Sources, index: RankIndex, device: int, shift_ns: int) -> HostTrack | None:
+    exchanged, _, report, _ = sources
+    run, graph = exchanged.run, exchanged.run.in_full[index].graph
+    is_first = device == min(run.measured[index].tracks or ())
+    if graph is None or graph.on_host or not is_first or run.ranks[index].rank not in drawn_hosts(report):
+        return None
+    track = host_track(graph, is_light=run.is_light)
+    return track.moved(-shift_ns) if track is not None else None
 
 
 def _collectives(sources: _Sources, index: RankIndex, device: int, shift_ns: int) -> CollectiveLane:

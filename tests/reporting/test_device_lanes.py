@@ -14,7 +14,7 @@ from analyzers.rank.idle.idle_time import OTHERS
 from analyzers.rank.idle.phases import Phase
 from analyzers.rank.summary import RunSummary, summary_of
 from analyzers.reporting.build import report
-from analyzers.reporting.device_lanes import TIMES, Lanes, lanes
+from analyzers.reporting.device_lanes import TIMES, Lanes, drawn_hosts, lanes
 from analyzers.reporting.document import Report
 from analyzers.reporting.measures.idle_time import IDLE_CAUSES
 from analyzers.run.loading import Run
@@ -254,3 +254,16 @@ def test_kernels_name_their_operator_and_layer():
     convolution = kernels[kernels["kernel"].str.contains("fprop") & (kernels["layer"] == "conv1")]
     assert set(convolution["operator"]) == {"aten::cudnn_convolution"}
     assert frame.loc[frame["lane"] == "collective", "kernel"].str.startswith("nccl").all()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("resnet18-ddp2-sick", [1]), ("resnet18-fsdp4", [3]), ("resnet18-ddp2", []), ("resnet50-ddp4-bf16", [])],
+)
+def test_a_host_is_drawn_where_it_is_the_main_problem(name, expected):
+    path = SAMPLES / name
+    found = lanes(summarized(path), reported(path))
+    assert drawn_hosts(reported(path)) == expected
+    assert [lane.rank for lane in found if lane.host_track is not None] == expected
+    for lane in found:
+        assert ("host" in set(lane.to_frame()["lane"])) == (lane.host_track is not None)

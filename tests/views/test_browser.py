@@ -134,6 +134,32 @@ def test_the_critical_path_has_a_lane_over_all_ranks(opened):
     tab.mouse.move(canvas["x"] + 600, canvas["y"] + y)
 
 
+@pytest.mark.slow
+def test_a_late_rank_has_a_lane_of_its_cpu(opened):
+    run = SAMPLES / "resnet18-ddp2-sick"
+    tab = opened(report_html(reported(run), lanes(summarized(run), reported(run))))
+    canvas = at_timeline(tab)
+    assert tab.evaluate("timeline.rows.map((row) => Boolean(row.host))") == [False, True]
+    row = "timeline.rows[1]"
+    # An operator, in the middle of its stretch.
+    tab.evaluate(f"window.it = {row}.device.host.kernels.find((each) => STATES[each.code].letter === 'O')")
+    tab.evaluate("show(it.start - 20000, it.end + 20000)")
+    x, y = tab.evaluate(f"[xOf((it.start + it.end) / 2), {row}.host.y + {row}.host.high / 2 - frame.scrollTop]")
+    tab.mouse.move(canvas["x"] + x, canvas["y"] + y)
+    said = tab.inner_text("#tip").splitlines()
+    assert said[0] == "rank 1, CPU"
+    assert said[1].startswith("in operators: ")
+    tab.mouse.click(canvas["x"] + x, canvas["y"] + y)
+    assert tab.evaluate("[timeline.chosen.kind, timeline.chosen.start]") == ["host", tab.evaluate("it.start")]
+    assert {"CPU: launches", "CPU: in operators", "CPU: in Python"} <= set(tab.locator("#marks span").all_inner_texts())
+    events = json.loads(tab.evaluate("chromeTrace()"))["traceEvents"]
+    drawn_ = sum(event["ph"] == "X" and event["tid"] == 2000 for event in events)
+    assert drawn_ == tab.evaluate(f"{row}.device.host.kernels.length")
+    tab.evaluate("letGo()")
+    # The lane goes with its rank, above the device's.
+    assert tab.evaluate(f"{row}.top < {row}.y && {row}.top > timeline.rows[0].bottom")
+
+
 def brightness(tab: Any) -> float:
     """Of the timeline's corner, where nothing is drawn: 0 to 1."""
     settled(tab)

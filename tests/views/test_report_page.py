@@ -16,6 +16,7 @@ from analyzers.collectives import CollectiveRow
 from analyzers.collectives.rows import MemberRow
 from analyzers.intervals import union_of
 from analyzers.lazy_fields import replaced as replace
+from analyzers.rank import Cause
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
 from analyzers.reporting.document import MarkedRank, Window, from_json
@@ -359,6 +360,41 @@ def test_the_critical_path_is_encoded_with_its_gaps_and_clipped_to_the_step():
     assert msgspec.json.decode(made.steps[4])["path"] is None
     assert [charge[0] for charge in names["charges"]] == [charge.label for charge in Charge]
     assert {charge[2] for charge in names["charges"]} <= set(STATES)
+
+
+@pytest.mark.parametrize(("name", "expected"), [("resnet18-ddp2-sick", [1]), ("resnet18-ddp2", [])])
+def test_a_rank_whose_cpu_is_late_has_a_lane_of_its_cpu(name, expected):
+    found, hosts = drawn(name), [lane for lane in drawn(name) if lane.host_track is not None]
+    assert [lane.rank for lane in hosts] == expected
+    encoded = strips(reported(SAMPLES / name), found)
+    for document in map(msgspec.json.decode, encoded.steps.values()):
+        assert [device["rank"] for device in document["devices"] if "host" in device] == expected
+    # What would be too much is left out with the kernels.
+    alone = strips(reported(SAMPLES / name), found, most_kernels=0)
+    assert b'"host"' not in b"".join(alone.steps.values())
+    assert ("what its CPU does" in written(name)) == bool(expected)
+    assert ("--host_ns" in written(name)) == bool(expected)
+
+
+def test_stretches_of_a_cpu_lie_where_its_lane_has_them():
+    name = "resnet18-ddp2-sick"
+    document = reported(SAMPLES / name)
+    (track,) = [lane.host_track for lane in drawn(name) if lane.host_track is not None]
+    encoded = strips(document, drawn(name))
+    names = msgspec.json.decode(encoded.names)["names"]
+    for step in map(msgspec.json.decode, encoded.steps.values()):
+        rows = np.array(step["devices"][1]["host"]).reshape(-1, 4)
+        start = step["start_ns"] + np.cumsum(rows[:, 0] + rows[:, 1]) - rows[:, 1]
+        end = start + rows[:, 1]
+        at = np.searchsorted(track.start_ns, (start + end) // 2, side="right") - 1
+        assert start[0] >= step["start_ns"]
+        assert end[-1] <= step["start_ns"] + step["span_ns"]
+        assert (rows[1:-1, 1] == (track.end_ns - track.start_ns)[at][1:-1]).all()
+        shown = [names[code] if code >= 0 else None for code in rows[:, 3].tolist()]
+        assert shown == [track.names[code] if code >= 0 else None for code in track.name[at].tolist()]
+        letters = [*STATES]
+        causes = [STATES[letters[code]].field for code in rows[:, 2].tolist()]
+        assert causes == [f"idle_{Cause(cause).label}_ns" for cause in track.cause[at].tolist()]
 
 
 def test_what_is_too_much_is_left_out_whole_and_said():

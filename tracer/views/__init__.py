@@ -45,6 +45,7 @@ from tracer.views.palette import (
     EXPOSED_PARTS,
     FORWARD,
     HIDDEN,
+    HOST,
     IDLE,
     IDLE_LOOKS,
     IDLE_OR_WAIT,

@@ -26,6 +26,7 @@ from analyzers.units import ms
 from tracer.views import (
     CAUSE_PARTS,
     HELP,
+    HOST,
     IDLE,
     Drawing,
     Field,
@@ -103,6 +104,7 @@ def report_html(
     inside = _of_ranks(
         report, {lane.rank for lane in lanes} or {device.rank for device, _ in named(report, MOST_ROWS_OF_RANKS)}
     )
+    hosts = [lane.rank for lane in lanes if lane.host_track is not None]
     shown = {name: titled(make(report)) for name, make in SECTIONS.items()}
     values = {
         "report": report,
@@ -112,6 +114,7 @@ def report_html(
         "scripts": [_markup(script) for script in scripts],
         "drawn": drawn,
         "has_path": bool(paths),
+        "hosts": hosts,
         "steps": {step: _packed(document) for step, document in drawn.steps.items()} if drawn else {},
         "names": _packed(drawn.names) if drawn else "",
         "states": _markup(_states()),
@@ -120,7 +123,7 @@ def report_html(
         "whole_is": "the JSON" if inside is report else "tracer report --json",
         "top": top(report),
         "sections": outline(report, shown, predicted),
-        "parts": [*in_legend(CAUSE_PARTS), IDLE],
+        "parts": [*in_legend(CAUSE_PARTS), IDLE, *([HOST] if hosts else [])],
         "communicates": communicates(report),
         "legend": in_legend(part for part in CAUSE_PARTS if report.summary.shares[part.field]),
         "bars": _bars(report),

@@ -6,12 +6,13 @@
     layers      [gap, length, code, ...]     code: place among the names, doubled, and 1 for the backward
     kernels     [since the start before, length, code, operator, layer, ...]    code: of the name, doubled, 1 for a copy
     marks       [[start, length, wait, exposed, collective, bucket, kind, group, name], ...]    group: place in `groups`
+    host        [gap, length, state, name, ...]     what launching threads do, if it is drawn; state: place among STATES
     groups      ["mesh_tp", ...]    process groups in the order of their lanes, empty for none that is known
     path        [[length, charge, rank, group], ...]    the critical path; charge: place among `charges`, -1 where it is
                                     not known; rank: -1 for a group's; group: place among the names, or -1
 
 All steps share one list of names. Every stretch is there, to the nanosecond. What would make the page too large is left
-out whole: steps, then ranks; and of further steps the kernels.
+out whole: steps, then ranks; and of further steps the kernels and what launched them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from analyzers import step_parts
 from analyzers.arrays import Int64, values_at
 from analyzers.causes import Charge, PathLane
 from analyzers.json_documents import compact
-from analyzers.rank import is_layer
+from analyzers.rank import HostTrack, is_layer
 from analyzers.reporting import CollectiveLane, Lanes, LayerLane, Report
 from analyzers.trace import short_name
 from tracer.views import COMPUTE, COPY, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING, count
@@ -106,7 +107,7 @@ def strips(
         most -= sum(_count(lane, extents[step]) for lane in devices)
         if kept and most < 0:
             break
-        most_kernels -= sum(int(np.diff(np.searchsorted(lane.kernels.start_ns, extents[step]))[0]) for lane in devices)
+        most_kernels -= sum(_count_kernels(lane, extents[step]) for lane in devices)
         with_kernels = most_kernels >= 0
         named += with_kernels
         drawn = _step(report, devices, (step, extents[step]), names, with_kernels)
@@ -184,6 +185,12 @@ def _count(lane: Lanes, extent: Extent) -> int:
     return sum(int(np.diff(np.searchsorted(start, extent))[0]) for start in starts)
 
 
+def _count_kernels(lane: Lanes, extent: Extent) -> int:
+    """Count kernels that start in an extent, and stretches of the host that launches them."""
+    starts = [lane.kernels.start_ns, *([lane.host_track.start_ns] if lane.host_track is not None else [])]
+    return sum(int(np.diff(np.searchsorted(start, extent))[0]) for start in starts)
+
+
 def _step(
     report: Report, devices: Sequence[Lanes], at: tuple[int, Extent], names: dict[str, int], with_kernels: bool
 ) -> dict[str, Any]:
@@ -191,6 +198,7 @@ def _step(
     drawn = [
         _device(lane, extent, names, sum(other.rank == lane.rank for other in devices) == 1)
         | {"kernels": _kernels(lane, extent, names).tolist() if with_kernels else None}
+        | ({"host": _host(lane.host_track, extent, names).tolist()} if lane.host_track and with_kernels else {})
         for lane in devices
     ]
     shown = {mark[4] for device in drawn for mark in device["marks"]} - {-1}
@@ -269,6 +277,15 @@ def _layers(lane: LayerLane, extent: Extent, names: dict[str, int]) -> Int64:
     return np.stack([start - np.r_[extent[0], end[:-1]][: len(start)], end - start, code], axis=1).ravel()
 
 
+def _host(track: HostTrack, extent: Extent, names: dict[str, int]) -> Int64:
+    """Encode stretches of the host, each after the one before: gap, length, state, name."""
+    track = track.take(_within(track.start_ns, track.end_ns, extent))
+    start, end = np.clip(track.start_ns, *extent), np.clip(track.end_ns, *extent)
+    name = values_at(_places_of(track.names, track.name, names), track.name)
+    gap = start - np.r_[extent[0], end[:-1]][: len(start)]
+    return np.stack([gap, end - start, track.cause + len(_TIMES), name], axis=1).ravel()
+
+
 def _kernels(lane: Lanes, extent: Extent, names: dict[str, int]) -> Int64:
     """Encode kernels by start, clipped: time since the start before, length, code, operator, layer."""
     kernels = lane.kernels
@@ -282,7 +299,7 @@ def _kernels(lane: Lanes, extent: Extent, names: dict[str, int]) -> Int64:
     return np.stack(columns, axis=1).ravel()
 
 
-def _places_of(own: Sequence[str], codes: NDArray[np.int32], names: dict[str, int]) -> Int64:
+def _places_of(own: Sequence[str], codes: NDArray[np.integer], names: dict[str, int]) -> Int64:
     """Return where those names stand among the page's that codes use; -1 for the others."""
     used = set(np.unique(codes).tolist())
     return np.array([_place(name, names) if code in used else -1 for code, name in enumerate(own)], dtype=np.int64)

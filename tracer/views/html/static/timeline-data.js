@@ -4,6 +4,11 @@
 
 const COMMUNICATION = "communication"; // what is of no group that is known, and where there is but one
 const STATES = JSON.parse(document.getElementById("states").textContent);
+// What a CPU does, by the letter of the idle time that it would explain.
+const OF_HOST = {
+  L: "launches", O: "in operators", P: "in Python", S: "waits for the device", I: "loads input", A: "reserves device memory",
+  G: "collects garbage", F: "the profiler's own work",
+};
 const MOST_LEVELS = 3; // lanes that kernels, or a group's collectives, share where they overlap
 const MOST_DEPTH = 8; // of layers' names that are drawn
 const WHOLE = Infinity; // a depth at which names are whole
@@ -47,7 +52,7 @@ function prepared(device) {
   const deepest = layers.reduce((most, layer) => Math.max(most, timeline.names[layer.name].split(".").length), 1);
   return {
     ...device, starts, within, marks, course, kernels, levels: levelsOf(kernels), layers, blocks: [],
-    deepest: Math.min(deepest, MOST_DEPTH), lanes: inLanes(marks, device.groups),
+    deepest: Math.min(deepest, MOST_DEPTH), lanes: inLanes(marks, device.groups), host: hostOf(device.host),
   };
 }
 
@@ -68,6 +73,19 @@ function pathOf(rows) {
   }
   const lookOf = ({ charge }) => STATES.findIndex((state) => state.letter === timeline.charges[charge][2]);
   return { segments, runs, ...strip(segments, lookOf) };
+}
+
+// What the launching threads do, a strip; null where there is none.
+function hostOf(flat) {
+  if (!flat) return null;
+  const stretches = [];
+  let at = 0;
+  for (let k = 0; k < flat.length; k += 4) {
+    const start = at + flat[k];
+    at = start + flat[k + 1];
+    stretches.push({ start, end: at, code: flat[k + 2], name: flat[k + 3] });
+  }
+  return { ...strip(stretches, (each) => each.code), kernels: stretches };
 }
 
 function layersOf(flat) {

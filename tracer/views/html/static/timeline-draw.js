@@ -17,8 +17,8 @@ const xOf = (ns) => timeline.label + (ns - timeline.from) * scale();
 const nsAt = (x) => timeline.from + (x - timeline.label) / scale();
 
 // How high strips are: a device's state, lane, kernel, layer, and the gap to the next device.
-const LARGE = { state: 20, lane: 15, kernel: 15, layer: 15, gap: 14 };
-const SMALL = { state: 12, lane: 7, kernel: 9, layer: 8, gap: 4 };
+const LARGE = { state: 20, lane: 15, kernel: 15, layer: 15, host: 15, gap: 14 };
+const SMALL = { state: 12, lane: 7, kernel: 9, layer: 8, host: 8, gap: 4 };
 const MOST_GROWTH = 2.2;
 
 // Where each device's strips are, from the top of all; many devices are drawn small, few use the height there is.
@@ -48,10 +48,13 @@ function layOut() {
 
 function stripHeight(device, size) {
   const lanes = device.lanes.length * size.lane + (timeline.kernels ? device.levels.filter((level) => !level.thin).length * size.kernel : 0);
-  return size.state + lanes + (timeline.layers ? size.layer : 0);
+  return size.state + lanes + (timeline.layers ? size.layer : 0) + (device.host ? size.host : 0);
 }
 
-function rowOf(device, y, size) {
+// `top` is where it begins: with its host, where that is drawn, else with its device's state at `y`.
+function rowOf(device, top, size) {
+  const host = device.host && { level: device.host, y: top, high: size.host };
+  const y = top + (host ? size.host + OVERLINE + 2 : 0);
   const comm = y + size.state + 1;
   const under = comm + device.lanes.length * size.lane;
   const kernels = under + (device.lanes.length ? UNDERLINE + 1 : 0);
@@ -64,7 +67,7 @@ function rowOf(device, y, size) {
   });
   layers += levels.length ? 1 : 0;
   const layer = timeline.layers && device.layers.length ? size.layer : 0;
-  return { device, y, state: size.state, lane: size.lane, layer, comm, under, levels, layers, bottom: layers + layer };
+  return { device, top, host, y, state: size.state, lane: size.lane, layer, comm, under, levels, layers, bottom: layers + layer };
 }
 
 function fit() {
@@ -104,6 +107,8 @@ function takeColors() {
   colors.compute = of("compute_ns");
   colors.copy = of("exposed_copy_ns");
   colors.states = STATES.map((state) => rgba(of(state.look) || state.color, state.shade));
+  const inPyTorch = of("host_ns") || colors.compute;
+  colors.host = colors.states.map((color, code) => ({ L: rgba(inPyTorch, 1), O: rgba(inPyTorch, 0.45) })[STATES[code].letter] ?? color);
   colors.layers = [...[0.18, 0.3, 0.48, 0.62].map((alpha) => rgba(colors.compute, alpha)), rgba(colors.faint, 0.45)];
   colors.kernels = [...[0.95, 0.75, 0.58].map((alpha) => rgba(colors.compute, alpha)), rgba(colors.copy, 1)];
   colors.groundPixel = rgba(colors.ground, 1);
@@ -125,6 +130,11 @@ const PATTERNS = {
   hatched: (x, y) => (x + y) % 6 < 2, crossed: (x, y) => (x + 5 * y) % 6 < 2, striped: (x, y) => (x + 4 * y) % 5 === 0,
   dotted: (x, y) => x % 3 === 0 || y % 3 === 0, level: (x, y) => y % 4 === 0, upright: (x) => x % 5 !== 0,
 };
+
+// The patterns of strips, state by state. A host's launches have a color of their own, and need none.
+const PLAIN = STATES.map(() => null);
+const PATTERNED = STATES.map((state) => PATTERNS[state.pattern] ?? null);
+const ON_HOST = PATTERNED.map((pattern, code) => (STATES[code].letter === "L" ? null : pattern));
 
 // The same patterns to fill rectangles with.
 function tiled(paper, pen, pattern) {
@@ -158,7 +168,7 @@ function paint() {
   const brush = canvas.getContext("2d");
   brush.fillStyle = colors.ground;
   brush.fillRect(0, 0, canvas.width, canvas.height);
-  const seen = timeline.rows.filter((row) => row.bottom > frame.scrollTop && row.y < frame.scrollTop + height);
+  const seen = timeline.rows.filter((row) => row.bottom > frame.scrollTop && row.top < frame.scrollTop + height);
   const depth = seen.length ? depthOf(seen[0].device) : 1;
   paintStrips(brush, ratio, seen, depth);
   brush.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -194,20 +204,21 @@ function paintStrips(brush, ratio, seen, depth) {
   const pixels = new Uint32Array(image.data.buffer);
   pixels.fill(colors.groundPixel);
   const shares = new Float32Array(width * STATES.length);
-  const paintOne = (strip_, y, high, shades, patterned) => {
+  const paintOne = (strip_, y, high, shades, patterns) => {
     shares.fill(0);
     gather(strip_, width, shares);
     const top = Math.round((y - frame.scrollTop) * ratio);
-    paintStrip(pixels, [width, height], [top, Math.round(high * ratio)], shares, shades, patterned);
+    paintStrip(pixels, [width, height], [top, Math.round(high * ratio)], shares, shades, patterns);
   };
-  if (timeline.path) paintOne(timeline.step.path, timeline.path.y, timeline.path.high, colors.states, true);
+  if (timeline.path) paintOne(timeline.step.path, timeline.path.y, timeline.path.high, colors.states, PATTERNED);
   for (const row of seen) {
-    paintOne(row.device.course, row.y, row.state, colors.states, true);
+    if (row.host) paintOne(row.host.level, row.host.y, row.host.high - 1, colors.host, ON_HOST);
+    paintOne(row.device.course, row.y, row.state, colors.states, PATTERNED);
     if (row.device.lanes.length) {
       underline(pixels, [width, height], [Math.round((row.under - frame.scrollTop) * ratio), Math.round(UNDERLINE * ratio)], shares);
     }
-    for (const { level, y, high } of row.levels) paintOne(level, y, high - 1, colors.kernels, false);
-    if (row.layer) paintOne(blocksOf(row.device, depth).strip, row.layers, row.layer - 1, colors.layers, false);
+    for (const { level, y, high } of row.levels) paintOne(level, y, high - 1, colors.kernels, PLAIN);
+    if (row.layer) paintOne(blocksOf(row.device, depth).strip, row.layers, row.layer - 1, colors.layers, PLAIN);
   }
   brush.putImageData(image, left, 0);
 }
@@ -229,8 +240,7 @@ function gather(strip_, width, shares) {
 }
 
 // A column's codes from the bottom up, each as high as its share, in its pattern.
-function paintStrip(pixels, [width, height], [top, high], shares, shades, patterned) {
-  const patterns = STATES.map((state) => (patterned && PATTERNS[state.pattern]) || null);
+function paintStrip(pixels, [width, height], [top, high], shares, shades, patterns) {
   const pens = STATES.map((state) => (state.letter === "w" ? rgba(colors.comm, 1) : colors.groundPixel));
   for (let x = 0; x < width; x++) {
     let covered = 0;

@@ -23,10 +23,11 @@ function under(x, y) {
     const segment = segmentAt(nsAt(x));
     return segment ? { segment } : null;
   }
-  const row = timeline.rows.find((each) => place >= each.y && place < each.bottom);
+  const row = timeline.rows.find((each) => place >= each.top && place < each.bottom);
   if (!row || x < timeline.label || y < AXIS) return null;
   const { device } = row;
   const at = nsAt(x);
+  if (place < row.y) return { row, at, host: nearKernel(row.host.level, x) };
   if (place < row.comm - 1) {
     const stretch = Math.max(placeOf(device.starts, at), 0);
     const computes = device.states[stretch] === "c";
@@ -92,6 +93,11 @@ function linesOf(found) {
     const whole = spans(found.kernel.start, found.kernel.end);
     if (lines[2] !== whole) lines.push(whole);
   }
+  if (found.host) {
+    const { start, end, name, code } = found.host;
+    lines[0] += ", CPU";
+    lines.push(OF_HOST[STATES[code].letter] + (name < 0 ? "" : `: ${named(name)}`), spans(start, end));
+  }
   if (found.mark) lines.push(...wordsOf(found.mark), spans(found.mark.start, found.mark.end));
   if (found.layer && !found.kernel) lines.push(`layer ${layerName(found.layer)}`, spans(found.layer.start, found.layer.end));
   return lines.length > 1 ? lines : null;
@@ -136,7 +142,7 @@ function choose(thing) {
 function intoSight(device) {
   const row = timeline.rows.find((each) => each.device === device);
   const high = canvas.clientHeight;
-  if (row.y - AXIS < frame.scrollTop || row.bottom > frame.scrollTop + high) frame.scrollTop = row.y - AXIS - 4;
+  if (row.top - AXIS < frame.scrollTop || row.bottom > frame.scrollTop + high) frame.scrollTop = row.top - AXIS - 4;
 }
 
 // Zoom to an extent with as much again on either side.

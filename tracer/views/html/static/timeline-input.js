@@ -155,7 +155,7 @@ function snapped(x, y) {
   const at = Math.min(Math.max(nsAt(Math.max(x, timeline.label)), 0), timeline.step.span_ns);
   const it = under(x, y);
   if (!it) return at;
-  const edges = [it.segment, it.mark, it.kernel, it.layer].filter(Boolean).flatMap((each) => [each.start, each.end]);
+  const edges = [it.segment, it.host, it.mark, it.kernel, it.layer].filter(Boolean).flatMap((each) => [each.start, each.end]);
   if (it.stretch !== undefined) edges.push(it.row.device.starts[it.stretch], it.row.device.starts[it.stretch + 1]);
   const near = edges.filter((edge) => Math.abs(xOf(edge) - x) <= 4);
   return near.sort((a, b) => Math.abs(a - at) - Math.abs(b - at))[0] ?? at;
@@ -182,6 +182,7 @@ function onClick(event) {
 function thingOf(it) {
   if (it.segment) return null;
   const { device } = it.row;
+  if (it.host) return { row: device, kind: "host", start: it.host.start, end: it.host.end };
   if (it.mark) return ofMark(device, it.mark);
   if (it.kernel && it.stretch === undefined) return ofKernel(device, it.kernel);
   if (it.stretch !== undefined) {
@@ -210,6 +211,10 @@ function chromeTrace() {
       const where = within < 0 ? {} : { operator_or_module: named(within) };
       if (state) add(pid, 1, state.label, device.starts[at], length, where);
     });
+    if (device.host) called("thread_name", 2000, "CPU");
+    for (const { start, end, code, name } of device.host?.kernels ?? []) {
+      add(pid, 2000, name < 0 ? OF_HOST[STATES[code].letter] : named(name), start, end - start, { state: OF_HOST[STATES[code].letter] });
+    }
     for (const layer of device.layers) add(pid, 2, layerName(layer), layer.start, layer.end - layer.start);
     device.kernels.forEach((kernel) => {
       const launched = kernel.operator < 0 ? {} : { operator: named(kernel.operator) };

@@ -4,7 +4,7 @@
 function paintRow(brush, row, depth) {
   paintPath(brush, row);
   paintMarks(brush, row, row.comm - frame.scrollTop);
-  nameKernels(brush, row);
+  for (const level of [row.host, ...row.levels].filter(Boolean)) nameStretches(brush, level);
   if (row.layer > 10) nameLayers(brush, row, row.layers - frame.scrollTop, depth);
   brush.fillStyle = colors.ink;
   for (const [, start, end] of row.device.windows) {
@@ -45,21 +45,23 @@ function frameOf(brush, x, y, width, high) {
   brush.strokeRect(x - 1, y - 1, Math.max(width, 1) + 2, high + 2);
 }
 
-// Names of kernels, once those in sight are few enough to be told apart.
-function nameKernels(brush, row) {
-  for (const { level, y, high } of row.levels) {
-    const first = Math.max(placeOf(level.starts, timeline.from), 0);
-    const last = placeOf(level.starts, timeline.to);
-    if (last - first > plotWidth() / 4) continue;
-    const top = y - frame.scrollTop;
-    for (let k = first; k <= last; k++) {
-      const kernel = level.kernels[k];
-      const [x, end] = [xOf(kernel.start), xOf(kernel.end)];
-      if (end - x < 4) continue;
-      brush.fillStyle = colors.ground;
-      brush.fillRect(end - 0.5, top, 1, high - 1);
-      if (end - x > 24) inside(brush, shortly(kernel.name), x, end, top + (high - 1) / 2, high, true, true);
-    }
+// What names of many operators and modules begin with, left out where there is little room.
+const OF_PYTORCH = /^(aten::|nn\.Module: )/;
+
+// Names of kernels, or of what the host is in, once those in sight are few enough to be told apart.
+function nameStretches(brush, { level, y, high }) {
+  const first = Math.max(placeOf(level.starts, timeline.from), 0);
+  const last = placeOf(level.starts, timeline.to);
+  if (last - first > plotWidth() / 4) return;
+  const top = y - frame.scrollTop;
+  for (let k = first; k <= last; k++) {
+    const { start, end: stop, name, code } = level.kernels[k];
+    const [x, end] = [xOf(start), xOf(stop)];
+    if (end - x < 4) continue;
+    brush.fillStyle = colors.ground;
+    brush.fillRect(end - 0.5, top, 1, high - 1);
+    const words = name >= 0 ? shortly(name).replace(OF_PYTORCH, "") : OF_HOST[STATES[code].letter];
+    if (end - x > 24) inside(brush, words, x, end, top + (high - 1) / 2, high, true, true);
   }
 }
 
@@ -118,7 +120,7 @@ function outline(brush, row, chosen) {
   const places = {
     kernel: [row.levels[chosen.at]?.y, (row.levels[chosen.at]?.high ?? 0) - 1], layer: [row.layers, row.layer - 1],
     state: [row.y, row.state], mark: [row.comm + chosen.at * row.lane, row.lane - 1],
-    rank: [row.y, row.bottom - row.y],
+    rank: [row.top, row.bottom - row.top], host: [row.host?.y, row.host?.high - 1],
   };
   const [y, high] = places[chosen.kind];
   if (high <= 0) return;
@@ -135,8 +137,9 @@ function paintLabel(brush, row) {
   brush.font = "600 11px system-ui, sans-serif";
   brush.fillText(fitting(brush, plain(row.device.label), room), timeline.label - 8, y);
   brush.font = "11px system-ui, sans-serif";
+  brush.fillStyle = colors.faint;
+  if (row.host?.high > 10) brush.fillText("CPU", timeline.label - 8, row.host.y + row.host.high / 2 - frame.scrollTop);
   if (row.lane > 10) {
-    brush.fillStyle = colors.faint;
     const lanes = row.device.lanes.map((name, lane) => [plain(name), row.comm + (lane + 0.5) * row.lane]);
     const kernels = row.levels.length ? [["kernels", row.levels[0].y + row.levels[0].high / 2]] : [];
     const layers = row.layer ? [["layers", row.layers + row.layer / 2]] : [];
@@ -242,7 +245,10 @@ function legendOf() {
   const pixel = (value) => filled(`rgb(${value & 255} ${(value >> 8) & 255} ${(value >> 16) & 255})`);
   const layered = (pass) => timeline.layers && has((device) => blocksOf(device, 1).blocks.some((block) => block.backward === pass));
   const communicates = has((device) => device.marks.length);
+  const hosts = new Set(devices.flatMap((device) => [...(device.host?.codes ?? [])]));
+  const ofHosts = [...hosts].sort().map((code) => [true, (brush) => state_(brush, code, colors.host, ON_HOST), `CPU: ${OF_HOST[STATES[code].letter]}`]);
   const more = [
+    ...ofHosts,
     [has((device) => device.marks.some((mark) => !partial(mark))), filled(colors.comm), "collective or bucket: transfer"],
     [has((device) => device.marks.some((mark) => mark.wait > 0)), tile(colors.waiting), "waits for its last member"],
     [has((device) => device.marks.some(partial)), tile(colors.unresolved), "waiting or transfer: not known"],
@@ -263,11 +269,11 @@ function fill(brush, style) {
   brush.fillRect(0, 0, ...SWATCH);
 }
 
-function state_(brush, code) {
+function state_(brush, code, shades = colors.states, patterns = PATTERNED) {
   const image = brush.createImageData(...SWATCH);
   const shares = new Float32Array(SWATCH[0] * STATES.length);
   shares.fill(1, code * SWATCH[0], (code + 1) * SWATCH[0]);
-  paintStrip(new Uint32Array(image.data.buffer), SWATCH, [0, SWATCH[1]], shares, colors.states, true);
+  paintStrip(new Uint32Array(image.data.buffer), SWATCH, [0, SWATCH[1]], shares, shades, patterns);
   brush.putImageData(image, 0, 0);
 }
 
