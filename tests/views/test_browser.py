@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
+from analyzers.comparison.runs import compare
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import lanes, path_lanes
@@ -20,8 +21,11 @@ from analyzers.reporting.document import from_json
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
+from tests.support.sweeping import cell, studied
 from tests.support.tiers import quarters
+from tracer.views.html.comparison_page import comparison_html
 from tracer.views.html.report_page import report_html
+from tracer.views.html.scaling_page import scaling_html
 
 sync = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'tracer-toolkit[browser]'")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -183,6 +187,39 @@ def place(tab: Any, what: str) -> tuple[float, float]:
         [what.split()[0], int(what.split()[1])],
     )
     return spot[0], spot[1]
+
+
+# For every link of the bar: whether the bar covers the heading or line that it leads to.
+JUMPS = """async () => {
+  const found = [];
+  for (const link of document.querySelectorAll("nav a")) {
+    link.click();
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const target = document.querySelector(link.hash);
+    const bar = document.querySelector("nav").getBoundingClientRect();
+    const heading = target.querySelector("h2, summary").getBoundingClientRect();
+    found.push(bar.top < heading.bottom && heading.top < bar.bottom);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 800, 1440])
+def test_the_bar_covers_no_heading(browser, tmp_path, width):
+    compared = comparison_html(compare(reported(SAMPLES / "resnet18-ddp2"), reported(SAMPLES / "resnet18-ddp4")))
+    cells = [cell("single", 1, 32, 10.0), cell("ddp", 2, 32, 12.0, exposed_ms=1.0), cell("ddp", 4, 32, 9.0)]
+    pages = [document(), compared, scaling_html(studied(cells), {}, {})]
+    context = browser.new_context(viewport={"width": width, "height": 700})
+    for text in pages:
+        (tmp_path / "page.html").write_text(text)
+        tab = context.new_page()
+        tab.goto((tmp_path / "page.html").as_uri())
+        jumps = tab.evaluate(JUMPS)
+        assert len(jumps) > 2
+        assert not any(jumps)
+        # Nothing is wider than the page.
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
 
 
 def at_timeline(tab: Any) -> Any:
