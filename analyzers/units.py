@@ -88,11 +88,14 @@ def binary_size(nbytes: int) -> str:
     return f"{nbytes:,} B"
 
 
+SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
 def size(nbytes: int | None) -> str:
     """Format bytes as `512 B`, `38.4 kB`, `28.87 MB`; 1 MB is 1e6 bytes."""
     if nbytes is None:
         return "-"
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+    for unit, name in SIZES:
         if nbytes >= unit:
             return f"{nbytes / unit:.4g} {name}" if nbytes < 1e15 else f"{nbytes / unit:,.0f} {name}"
     return f"{nbytes} B"

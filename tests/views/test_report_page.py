@@ -16,6 +16,7 @@ from analyzers.collectives import CollectiveRow
 from analyzers.collectives.rows import MemberRow
 from analyzers.intervals import union_of
 from analyzers.lazy_fields import replaced as replace
+from analyzers.prediction import usual
 from analyzers.rank import Cause
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import Lanes, lanes
@@ -27,6 +28,8 @@ from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tracer.cli import main
 from tracer.views.document import Place, Table
+from tracer.views.format import one_unit
+from tracer.views.html.charts import bandwidth_chart, caps_chart, rows_chart
 from tracer.views.html.report_page import SECTIONS, report_html
 from tracer.views.html.report_top import top
 from tracer.views.html.templates import POLICY
@@ -149,6 +152,35 @@ def test_the_calibrated_curve_is_drawn_where_there_is_one():
     without = Page(report_html(reported(RESNET50), drawn()))
     assert "polyline" not in [tag for tag, _ in without.elements]
     assert "<svg" not in report_html(reported(SAMPLES / "resnet18-ddp1"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_axis_has_one_unit(name):
+    summary = summarized(SAMPLES / name)
+    predicted = usual(summary)
+    charts = [
+        bandwidth_chart(reported(SAMPLES / name), summary.calibration),
+        *((caps_chart(predicted), rows_chart(predicted)) if predicted is not None and predicted.has_caps else ()),
+    ]
+    for chart in filter(None, charts):
+        across = [tick.label for tick in chart.across if tick.label != "default"]
+        assert all(re.fullmatch(r"-?[\d,]+(\.\d+)?", label) for label in across)
+        assert ", " in chart.x or chart.x.startswith("step, ")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "unit", "shown"),
+    [
+        (1e3, 1e9, "MB", ["0.001", "0.01", "0.1", "1", "10", "100", "1,000"]),
+        (1, 1e4, "kB", ["0.001", "0.01", "0.1", "1", "10"]),
+        (1, 1e3, "B", ["1", "10", "100", "1,000"]),
+        (1e5, 1e7, "MB", ["0.1", "1", "10"]),
+    ],
+)
+def test_sizes_of_an_axis_are_written_in_the_unit_of_its_end(low, high, unit, shown):
+    name, written_ = one_unit(high)
+    decades = [low * 10**power for power in range(len(shown))]
+    assert (name, [written_(decade) for decade in decades]) == (unit, shown)
 
 
 def test_the_top_says_the_step_its_parts_the_problem_and_the_trust():

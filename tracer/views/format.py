@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor, log10
 
 from analyzers.redaction import redacted
-from analyzers.units import NS_PER_MS, percent, size
+from analyzers.units import NS_PER_MS, SIZES, percent, size
 
 
 def plain(text: str) -> str:
@@ -27,6 +28,17 @@ def rounded_up(value: float) -> float:
     """Return the least of 1, 2, 5, 10, 20, ... and of 0.5, 0.2, 0.1, ... that is no less than a positive figure."""
     decade: float = 10.0 ** floor(log10(value))
     return min(decade * step for step in (1, 2, 5, 10) if decade * step >= value or step == 10)
+
+
+def one_unit(most: float) -> tuple[str, Callable[[float], str]]:
+    """Return the unit of an axis of sizes that ends at so many bytes, ten of it at least, and what writes a decade."""
+    unit, name = next((each for each in SIZES if most >= 10 * each[0]), (1.0, "B"))
+
+    def written(nbytes: float) -> str:
+        power = round(log10(nbytes / unit))
+        return f"{10.0**power:,.{max(0, -power)}f}"
+
+    return name, written
 
 
 def milliseconds(ns: float | None) -> str:

@@ -16,7 +16,7 @@ from analyzers.prediction import Prediction, WhatIf
 from analyzers.reporting import Report
 from analyzers.run import Calibration
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import SERIES, gbps, rounded_up, size
+from tracer.views import SERIES, gbps, one_unit, rounded_up, size
 from tracer.views.html.chart import (
     BOX,
     CROSS,
@@ -60,6 +60,7 @@ def bandwidth_chart(report: Report, calibration: Calibration | None) -> Chart | 
     sizes = [*(row.bytes or 1 for row in rows), *(row.bytes for row in calibrated)]
     rates = [rate for row in rows for rate in (row.busbw_gbps, row.busbw_low_gbps, row.busbw_high_gbps) if rate]
     across, size_decades = _decades(sizes, FRAME.left, FRAME.right)
+    unit, in_unit = one_unit(10.0 ** size_decades[-1])
     up, rate_decades = _decades([*rates, *(row.busbw_gbps for row in calibrated)], FRAME.bottom, FRAME.top)
     series = [
         Series(kind, color, outline, [_measured(row, across, up) for row in rows if row.kind == kind])
@@ -74,9 +75,9 @@ def bandwidth_chart(report: Report, calibration: Calibration | None) -> Chart | 
         lines.append(GuideLine(points, "dashed", f"{kind} between {group_size}, calibrated", _looks(rows)[kind][0]))
     return Chart(
         label="Bus bandwidth over message size",
-        x="message size",
+        x=f"message size, {unit}",
         y="busbw, GB/s",
-        across=[Tick(across(power), size(10**power)) for power in size_decades],
+        across=[Tick(across(power), in_unit(10.0**power)) for power in size_decades],
         up=[Tick(up(power), f"{10.0**power:,g}") for power in rate_decades],
         series=[*series, Series("calibrated", INK, DASH, look="dashed")] if lines else series,
         lines=lines,

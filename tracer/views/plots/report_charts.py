@@ -27,7 +27,7 @@ from tracer.views import (
     count,
     gbps,
     in_legend,
-    size,
+    one_unit,
 )
 from tracer.views.plots.axes import DASHED, ramp, write_ticks
 from tracer.views.plots.layout import (
@@ -420,7 +420,8 @@ def _logarithmic(axis: Axes) -> None:
         dimension.axes.set(
             **{f"{dimension.axis_name}lim": (10 ** floor(log10(low) - 0.02), 10 ** ceil(log10(high) + 0.02))}
         )
-    write_ticks(axis.xaxis, LogLocator(numticks=7), lambda value: size(round(value)))
+    unit, in_unit = one_unit(axis.get_xlim()[1])
+    write_ticks(axis.xaxis, LogLocator(numticks=7), in_unit)
     write_ticks(axis.yaxis, LogLocator(numticks=7), lambda value: f"{value:,g}")
-    axis.set_xlabel("message size")
+    axis.set_xlabel(f"message size, {unit}")
     axis.set_ylabel("busbw, GB/s")
