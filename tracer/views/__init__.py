@@ -54,6 +54,7 @@ from tracer.views.palette import (
     LIGHT,
     PARTS,
     SERIES,
+    SHADES,
     SPLIT_PARTS,
     TRANSFER,
     UNRESOLVED,

@@ -44,7 +44,7 @@ def _shown(part: Part, color: str, glyph: str, shade: float = 1.0, *, pattern: s
 COMPUTE = _shown(step_parts.COMPUTE, "#0072B2", "█", dark="#4FA8E0")
 COMM = _shown(step_parts.COMM, "#D55E00", "▓")
 COPY = _shown(step_parts.COPY, "#E69F00", "▒")
-IDLE = _shown(step_parts.IDLE, "#999999", "░", 0.45, dark="#626A75")
+IDLE = _shown(step_parts.IDLE, "#999999", "░", 0.45, dark="#706C64")
 IDLE_OR_WAIT = _shown(step_parts.IDLE_OR_WAIT, IDLE.color, IDLE.glyph, 0.45, pattern="hatched", dark=IDLE.dark)
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 
@@ -78,7 +78,7 @@ ASCII = {
 TRANSFER = _shown(step_parts.TRANSFER, COMM.color, COMM.glyph)
 WAITING = _shown(step_parts.WAITING, "#F0A882", "▚", pattern="hatched")
 UNRESOLVED = _shown(step_parts.UNRESOLVED, "#CC79A7", "▞", pattern="crossed")
-# What a CPU does in PyTorch: its calls that launch; its operators are paler.
+# What a CPU does in PyTorch: its calls that launch; its operators are as pale as SHADES say.
 HOST = StepPart("host_ns", "CPU in PyTorch", "#009E73", "▓", dark="#3FBF98")
 # What compute and communication of a layer or bucket are made of: the forward's compute is paler.
 FORWARD = StepPart("forward_ns", "forward compute", "#8CC4E8", "▚")
@@ -105,6 +105,9 @@ IDLE_LOOKS = tuple(
     for name, shade, pattern, _ in _IDLE
 )
 _LOOK_OF = {cause: look for look, (*_, causes) in zip(IDLE_LOOKS, _IDLE, strict=True) for cause in causes}
+# How strong a timeline's strips are over the ground: layers by turns, in the forward and the backward, what is for no
+# layer, kernels by name, operators of the CPU.
+SHADES = {"layers": (0.24, 0.4, 0.56, 0.72), "apart": (0.45,), "kernels": (0.95, 0.75, 0.58), "operators": (0.55,)}
 # In the order of causes.
 IDLE_PARTS = tuple(
     replace(_LOOK_OF[cause], field=part.field, label=part.label, look=_LOOK_OF[cause].field)

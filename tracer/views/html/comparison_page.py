@@ -11,7 +11,6 @@ from analyzers.units import NS_PER_MS, ms
 from tracer.views import (
     BAR_PARTS,
     CAUSE_PARTS,
-    COMM,
     IDLE,
     IDLE_LOOKS,
     IDLE_OR_WAIT,
@@ -109,7 +108,6 @@ def comparison_html(
         "steps": [_step_rows(name, step) for name, step in zip("AB", steps or (), strict=False)],
         "step_ticks": _ticks(0, steps[0].cell_ns * len(steps[0].strips[0].communication) / NS_PER_MS) if steps else [],
         "parts": [*in_legend(CAUSE_PARTS), IDLE, IDLE_OR_WAIT],
-        "comm": COMM,
         "has_comm": any(strip.communication.any() for step in steps or () for strip in step.strips),
         "legend": _legend(_shown(account, steps or ())),
         "meanings": _meanings(comparison),

@@ -28,6 +28,7 @@ from tracer.views import (
     HELP,
     HOST,
     IDLE,
+    SHADES,
     Drawing,
     Field,
     Heading,
@@ -294,7 +295,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _states() -> str:
-    """Encode what the timeline's letters mean, for its script; all of it is the palette's, and holds no `<`."""
+    """Encode what the timeline's letters mean, and its shades, for its script: the palette's, which holds no `<`."""
     states = [
         {
             "letter": letter,
@@ -306,7 +307,7 @@ def _states() -> str:
         }
         for letter, part in STATES.items()
     ]
-    return msgspec.json.encode(states).decode()
+    return msgspec.json.encode({"states": states, "shades": SHADES}).decode()
 
 
 def _markup(text: str) -> object:

@@ -3,7 +3,7 @@
 // Each step has a document; times are ns from the step's beginning.
 
 const COMMUNICATION = "communication"; // what is of no group that is known, and where there is but one
-const STATES = JSON.parse(document.getElementById("states").textContent);
+const { states: STATES, shades: SHADES } = JSON.parse(document.getElementById("states").textContent);
 // What a CPU does, by the letter of the idle time that it would explain.
 const OF_HOST = {
   L: "launches", O: "in operators", P: "in Python", S: "waits for the device", I: "loads input", A: "reserves device memory",
@@ -125,7 +125,7 @@ function levelsOf(kernels) {
     const own = kernels.filter((kernel) => kernel.level === level);
     // A level for the few that overlap others is thin.
     const thin = own.length < 0.1 * kernels.length;
-    return { ...strip(own, (kernel) => (kernel.copies ? 3 : kernel.name % 3)), kernels: own, thin };
+    return { ...strip(own, (kernel) => (kernel.copies ? SHADES.kernels.length : kernel.name % SHADES.kernels.length)), kernels: own, thin };
   });
 }
 
@@ -151,7 +151,7 @@ function blocksOf(device, depth) {
     const goes = last?.name === name && last.backward === layer.backward && (!apart || last.end === layer.start);
     if (goes) last.end = layer.end;
     else among.push({ start: layer.start, end: layer.end, name, backward: layer.backward });
-    codes[at] = apart ? 4 : 2 * layer.backward + (blocks.length % 2);
+    codes[at] = apart ? SHADES.layers.length : 2 * layer.backward + (blocks.length % 2);
   });
   const ofBlock = strip(blocks, () => 0);
   return (device.blocks[depth] = { blocks, others, starts: ofBlock.starts, strip: { ...strip(device.layers, () => 0), codes } });

@@ -108,9 +108,9 @@ function takeColors() {
   colors.copy = of("exposed_copy_ns");
   colors.states = STATES.map((state) => rgba(of(state.look) || state.color, state.shade));
   const inPyTorch = of("host_ns") || colors.compute;
-  colors.host = colors.states.map((color, code) => ({ L: rgba(inPyTorch, 1), O: rgba(inPyTorch, 0.45) })[STATES[code].letter] ?? color);
-  colors.layers = [...[0.18, 0.3, 0.48, 0.62].map((alpha) => rgba(colors.compute, alpha)), rgba(colors.faint, 0.45)];
-  colors.kernels = [...[0.95, 0.75, 0.58].map((alpha) => rgba(colors.compute, alpha)), rgba(colors.copy, 1)];
+  colors.host = colors.states.map((color, code) => ({ L: rgba(inPyTorch, 1), O: rgba(inPyTorch, SHADES.operators[0]) })[STATES[code].letter] ?? color);
+  colors.layers = [...SHADES.layers.map((alpha) => rgba(colors.compute, alpha)), rgba(colors.faint, SHADES.apart[0])];
+  colors.kernels = [...SHADES.kernels.map((alpha) => rgba(colors.compute, alpha)), rgba(colors.copy, 1)];
   colors.groundPixel = rgba(colors.ground, 1);
   colors.inkPixel = rgba(colors.ink, 1);
   colors.waiting = tiled(rgba(of("exposed_wait_ns"), 1), rgba(colors.comm, 1), "hatched");
@@ -135,6 +135,9 @@ const PATTERNS = {
 const PLAIN = STATES.map(() => null);
 const PATTERNED = STATES.map((state) => PATTERNS[state.pattern] ?? null);
 const ON_HOST = PATTERNED.map((pattern, code) => (STATES[code].letter === "L" ? null : pattern));
+
+// What is for no layer is gray, as idle time is.
+const ON_LAYERS = PLAIN.map((_, code) => (code === SHADES.layers.length ? PATTERNS.striped : null));
 
 // The same patterns to fill rectangles with.
 function tiled(paper, pen, pattern) {
@@ -218,7 +221,7 @@ function paintStrips(brush, ratio, seen, depth) {
       underline(pixels, [width, height], [Math.round((row.under - frame.scrollTop) * ratio), Math.round(UNDERLINE * ratio)], shares);
     }
     for (const { level, y, high } of row.levels) paintOne(level, y, high - 1, colors.kernels, PLAIN);
-    if (row.layer) paintOne(blocksOf(row.device, depth).strip, row.layers, row.layer - 1, colors.layers, PLAIN);
+    if (row.layer) paintOne(blocksOf(row.device, depth).strip, row.layers, row.layer - 1, colors.layers, ON_LAYERS);
   }
   brush.putImageData(image, left, 0);
 }

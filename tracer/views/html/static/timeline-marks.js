@@ -254,10 +254,10 @@ function legendOf() {
     [has((device) => device.marks.some(partial)), tile(colors.unresolved), "waiting or transfer: not known"],
     [communicates, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(0, SWATCH[1] - 4, SWATCH[0], 3); }, "underlined: exposed"],
     [timeline.kernels && has((device) => device.kernels.length), kernels_, "kernels, in shades by name"],
-    [timeline.kernels && has((device) => device.kernels.some((kernel) => kernel.copies)), pixel(colors.kernels[3]), "copies"],
+    [timeline.kernels && has((device) => device.kernels.some((kernel) => kernel.copies)), pixel(colors.kernels[SHADES.kernels.length]), "copies"],
     [layered(0), (brush) => halves(brush, colors.layers[0], colors.layers[1]), "layers, forward"],
     [layered(1), (brush) => halves(brush, colors.layers[2], colors.layers[3]), "layers, backward"],
-    [timeline.layers && has((device) => blocksOf(device, 1).others.length), pixel(colors.layers[4]), "for no layer"],
+    [timeline.layers && has((device) => blocksOf(device, 1).others.length), (brush) => state_(brush, SHADES.layers.length, colors.layers, ON_LAYERS), "for no layer"],
     [timeline.step.path, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(0, 2, SWATCH[0], OVERLINE); }, "a line above: on the critical path"],
     [true, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(SWATCH[0] / 2, 0, 1, SWATCH[1]); }, "a device's step begins or ends"],
   ];
