@@ -51,6 +51,22 @@ def test_weak_and_strong_have_tables_of_their_own():
     assert "- dp2-batch64: CUDA out of memory" in shown
 
 
+def test_the_page_shows_the_tables_of_time_weak_and_strong_scaling_unfolded():
+    html = scaling_html(STUDY, {}, {})
+    folds = dict(re.findall(r'<details class="fold" id="(\w+)"( open)?>', html))
+    assert {name for name, is_open in folds.items() if is_open} == {"time", "weak", "strong"} < set(folds)
+
+
+def test_no_two_lines_of_the_efficiency_look_alike():
+    batches = (8, 16, 32, 64, 128, 256, 512)
+    cells = [cell("single", 1, batch, 10.0) for batch in batches]
+    study = studied([*cells, *(cell(name, 2, batch, 12.0) for batch in batches for name in ("dp", "ddp"))])
+    looks = re.findall(
+        r'<g class="series" style="--own:([^"]+)">.*?<path d="([^"]+)" transform', scaling_html(study, {}, {}), re.S
+    )
+    assert len(looks) == len(set(looks)) == 14
+
+
 def test_a_speedup_that_cannot_be_told_is_no_figure():
     """Its interval reaches further than a tenth of it; the CSV keeps the numbers."""
     shown = scaling_text(STUDY, 120)

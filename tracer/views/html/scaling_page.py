@@ -23,6 +23,8 @@ MEANINGS = {
     "bandwidth": ("bandwidth",),
     "epochs": ("epoch",),
 }
+# What a study is made for; other tables are folded.
+UNFOLDED = ("time", "weak", "strong")
 # What the page draws by itself.
 OWN = "shares"
 PERCENTS = range(0, 101, 25)
@@ -48,6 +50,7 @@ def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, 
             "tables": shown,
             "pictures": pictures,
             "meanings": meanings,
+            "unfolded": UNFOLDED,
             "efficiency": _efficiency(study),
             "bars": bars,
             "parts": in_legend(SPLIT_PARTS),
@@ -103,7 +106,8 @@ def _efficiency(study: Scaling) -> Chart | None:
             Series(
                 f"{name}, batch {batch:,}",
                 SERIES[at % len(SERIES)],
-                OUTLINES[at % len(OUTLINES)],
+                # Where colors come again, they come with other outlines.
+                OUTLINES[(at + at // len(SERIES)) % len(OUTLINES)],
                 points,
                 joined([(point.x, point.y) for point in points]),
             )
