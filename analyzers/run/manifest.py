@@ -22,6 +22,7 @@ from analyzers.run.parallelism import (
     without_impossible,
 )
 from analyzers.texts import brief, listed
+from analyzers.trace import own_name
 
 MANIFEST = "run.json"
 # Beside it: what the run's links can do, a calibration.
@@ -206,6 +207,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             notes=[redacted(note) for note in self.notes],
         )
 
+    def with_own_names(self) -> Manifest:
+        """Return the same, names of parameters and modules without what wrappers add to them."""
+        own = [replace(each, name=own_name(each.name), module=own_name(each.module)) for each in self.parameters]
+        return replace(self, parameters=own)
+
     def why_null(self) -> list[Notice]:
         """Return a notice for each null in the epochs, and where nothing but early steps was recorded."""
         diverged = [epoch.epoch for epoch in self.epochs if epoch.loss is None]
@@ -315,7 +321,7 @@ def read_manifest(folder: Place) -> tuple[Manifest | None, list[Notice]]:
         message = "no run.json: strategy, model, batch, controls and bucket layout are not known"
         return None, [Notice(Code.RUN_JSON_MISSING, message)]
     try:
-        manifest = msgspec.json.decode(read_file(file), type=Manifest).without_secrets()
+        manifest = msgspec.json.decode(read_file(file), type=Manifest).without_secrets().with_own_names()
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
         message = f"{MANIFEST}: cannot be read ({why}); controls and bucket layout are not known"

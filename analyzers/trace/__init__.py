@@ -56,6 +56,7 @@ from analyzers.trace.range_names import (
     Module,
     is_function,
     module_of,
+    own_name,
     range_name,
 )
 from analyzers.trace.reader import Trace, read_trace

@@ -22,7 +22,7 @@ from analyzers.trace.columns import EventColumns, EventPart, joined_by_id
 from analyzers.trace.decoding import NEVER, int64_column, spread
 from analyzers.trace.events import NO_SAMPLES, NONE, SYNC_FIELDS, Events, Samples, Syncs, launch_times
 from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category, is_waiting, kinds
-from analyzers.trace.range_names import STEP
+from analyzers.trace.range_names import STEP, is_of_module, own_name
 
 # Of torch before 1.9, whose steps are such rows too.
 _OLD_OPERATOR = "Operator"
@@ -58,8 +58,9 @@ class Assembled:
 
 def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
     """Return all rows, in the file's order, without those that have no time or only tell of waiting."""
-    part, names = columns.whole(), columns.names
-    category, name = _assign_category(part, columns, names), part.column("name")
+    part = columns.whole()
+    category = _assign_category(part, columns, columns.names)
+    names, name = _own_names(columns.names, part.column("name"))
     start_ns, dur_ns, timed = _read_times(part, base_time_ns)
     endless = int((timed & (dur_ns < 0) & ~np.isin(category, (Category.FLOW, Category.SAMPLE))).sum())
     np.maximum(dur_ns, 0, out=dur_ns)
@@ -156,6 +157,15 @@ def _assign_category(part: EventPart, columns: EventColumns, names: Sequence[str
         return category
     is_step = np.array([name.startswith(STEP) for name in names], dtype=bool)[part.columns["name"]]
     return np.where(is_step & (category == Category.OPERATOR), Category.ANNOTATION, category).astype(np.int8)
+
+
+def _own_names(names: tuple[str, ...], name: NDArray[np.int32]) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """Return names, and each row's among them, those of modules without what wrappers add to them."""
+    own = [own_name(each) if is_of_module(each) else each for each in names]
+    if own == [*names]:
+        return names, name
+    places = {each: place for place, each in enumerate(dict.fromkeys(own))}
+    return tuple(places), np.array([places[each] for each in own], dtype=name.dtype)[name]
 
 
 def _find_places(

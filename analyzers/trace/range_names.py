@@ -35,6 +35,9 @@ OF_FSDP = ("FSDP::", "fsdp::", "FullyShardedDataParallel._")
 PREFIX = "nn.Module: "
 # The model itself has no name among its own modules.
 ROOT = "(model)"
+# What activation checkpointing, FullyShardedDataParallel and torch.compile add to names of modules.
+_WRAPPERS = r"(?:_checkpoint_wrapped_module|_fsdp_wrapped_module|_orig_mod)"
+_WRAPPED = re.compile(rf"(?:^|(?<=[ (])){_WRAPPERS}(?:\.|$)|\.{_WRAPPERS}(?!\w)")
 _NAMED = re.compile(r"(?P<name>.+) \((?P<type>[^()]+)\)")
 _NUMBERED = re.compile(r"(?P<name>(?P<type>.+?)(?:_\d+)?)")
 
@@ -45,6 +48,16 @@ class Module:
 
     name: str
     type: str
+
+
+def own_name(name: str) -> str:
+    """Return the name of a module or parameter, or of a range around one, without what wrappers add to it."""
+    return _WRAPPED.sub("", name)
+
+
+def is_of_module(name: str) -> bool:
+    """Whether a range's name holds that of a module."""
+    return name.startswith((PREFIX, "FSDP::"))
 
 
 def range_name(name: str, kind: str) -> str:

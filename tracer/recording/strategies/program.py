@@ -8,13 +8,12 @@ from typing import Any
 
 from torch import nn
 
+from analyzers.trace import own_name
 from tracer.recording.strategies.tracked_objects import objects_of
 from tracer.recording.strategies.wrappers import inner
 
 MESH, SCHEDULE = "DeviceMesh", "_PipelineSchedule"
 _KINDS = {MESH: "torch.distributed.device_mesh", SCHEDULE: "torch.distributed.pipelining.schedules"}
-# What wrappers add to names of modules: activation checkpointing, FullyShardedDataParallel, torch.compile.
-_OF_WRAPPERS = {"_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +41,7 @@ class Program:
         """Give every module with its name, without what wrappers add to it."""
         for model in self.models:
             for name, module in inner(model).named_modules():
-                yield ".".join(part for part in name.split(".") if part not in _OF_WRAPPERS), module
+                yield own_name(name), module
 
 
 def program_of(model: nn.Module, rank: int, size: int) -> Program:
