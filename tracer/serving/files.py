@@ -43,10 +43,14 @@ def new_root() -> str:
 
 @dataclass(frozen=True)
 class Site:
-    """Files by the paths of their URLs below the root, and the other origin, if any, whose pages may read them."""
+    """Files by the paths of their URLs below the root, and the other origin, if any, whose pages may read them.
+
+    `policy` is the content-security policy of all of them, if they do not bring their own.
+    """
 
     files: Mapping[str, Path]
     reader: str | None = None
+    policy: str | None = None
     root: str = field(default_factory=new_root, repr=False)
 
 
@@ -136,6 +140,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+        if self.site.policy is not None:
+            self.send_header("Content-Security-Policy", self.site.policy)
         if self.site.reader is not None:
             self.send_header("Access-Control-Allow-Origin", self.site.reader)
         self.end_headers()
