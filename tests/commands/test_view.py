@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -162,6 +163,20 @@ def test_tensorboard_runs_over_the_folder(run, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == f"http://127.0.0.1:6100{root}/#tracer\n" and len(root) > 20
     assert "ssh -L 6100:127.0.0.1:6100" in err
+
+
+def test_a_second_tensorboard_takes_the_next_free_port_and_says_so(run, monkeypatch, capsys):
+    asked_for = []
+    monkeypatch.setattr(view, "serve_tensorboard", lambda *words: asked_for.append(words) or 0)
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        taken = first.getsockname()[1]
+        monkeypatch.setattr(view, "TENSORBOARD_PORT", taken)
+        assert main(["view", str(run.parent), "--tensorboard", "--no-open"]) == 0
+    ((_, root, port),) = asked_for
+    assert taken < port <= taken + 100
+    out, err = capsys.readouterr()
+    assert out == f"http://127.0.0.1:{port}{root}/#tracer\n"
+    assert f"port {taken} is taken: TensorBoard is at {port}" in err
 
 
 def test_tensorboard_is_not_started_over_names_that_it_cannot_list(tmp_path, capsys):

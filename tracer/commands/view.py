@@ -39,6 +39,7 @@ from tracer.serving import (
     check_names,
     check_tensorboard,
     files_of,
+    free_port,
     new_root,
     serve_tensorboard,
     server,
@@ -87,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port",
         type=port_number,
         metavar="N",
-        help=f"serve on this port (default: {PORT}, or the next free one; TensorBoard: {TENSORBOARD_PORT})",
+        help=f"serve on this port (default: {PORT}, TensorBoard: {TENSORBOARD_PORT}; or the next free one)",
     )
     parser.add_argument("--no-open", action="store_true", help="only print the address, and open no browser")
     add_reading_arguments(parser, links=True, drawing=True)
@@ -140,7 +141,9 @@ def tensorboard(options: argparse.Namespace) -> int:
         raise UsageError("--ranks, --workers and --scheduler do not apply to --tensorboard, which reads runs itself")
     check_tensorboard()
     check_names(folder)
-    port, root = options.port or TENSORBOARD_PORT, new_root()
+    port, root = options.port or free_port(TENSORBOARD_PORT), new_root()
+    if options.port is None and port != TENSORBOARD_PORT:
+        tell(f"port {TENSORBOARD_PORT} is taken: TensorBoard is at {port}", sys.stderr)
     with _shown(tensorboard_address(root, port), port, options):
         return serve_tensorboard(folder, root, port)
 

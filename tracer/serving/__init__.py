@@ -6,7 +6,7 @@ starts.
 Decisions: docs/dev/decisions/views.md
 """
 
-from tracer.serving.files import LOOPBACK, Site, files_of, names_this_machine, new_root, server
+from tracer.serving.files import LOOPBACK, Site, files_of, free_port, names_this_machine, new_root, server
 from tracer.serving.tensorboard import (
     TENSORBOARD_PORT,
     check_names,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import mimetypes
 import re
 import shutil
+import socket
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,12 +21,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from analyzers.paths import open_file
 from tracer.errors import TracerError
 
+T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 _NAMES = frozenset({LOOPBACK, "localhost"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::\d*)?")
@@ -76,10 +78,20 @@ def server(site: Site, port: int, *, or_next: bool) -> Iterator[ThreadingHTTPSer
 
 
 def _bound(site: Site, port: int, or_next: bool) -> ThreadingHTTPServer:
+    return _first_bound(lambda number: _Server((LOOPBACK, number), partial(_Handler, site)), port, or_next)
+
+
+def free_port(port: int) -> int:
+    """Return a port of the loopback address, or the next that is free. Raises TracerError."""
+    with _first_bound(lambda number: socket.create_server((LOOPBACK, number)), port, or_next=True) as free:
+        return int(free.getsockname()[1])
+
+
+def _first_bound(bind: Callable[[int], T], port: int, or_next: bool) -> T:
     last = min(port + _TRIES, _LAST_PORT) if or_next else port
     for number in range(port, last + 1):
         try:
-            return _Server((LOOPBACK, number), partial(_Handler, site))
+            return bind(number)
         except OSError as error:
             reason = error.strerror or error
     raise TracerError(f"port {port} of {LOOPBACK}: {reason}; give another with --port, or end what has it")
