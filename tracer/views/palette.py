@@ -44,7 +44,7 @@ def _shown(part: Part, color: str, glyph: str, shade: float = 1.0, *, pattern: s
 COMPUTE = _shown(step_parts.COMPUTE, "#0072B2", "█", dark="#4FA8E0")
 COMM = _shown(step_parts.COMM, "#D55E00", "▓")
 COPY = _shown(step_parts.COPY, "#E69F00", "▒")
-IDLE = _shown(step_parts.IDLE, "#999999", "░", 0.45, dark="#706C64")
+IDLE = _shown(step_parts.IDLE, "#999999", "░", 0.45, dark="#6E6A62")
 IDLE_OR_WAIT = _shown(step_parts.IDLE_OR_WAIT, IDLE.color, IDLE.glyph, 0.45, pattern="hatched", dark=IDLE.dark)
 PARTS = (COMPUTE, COMM, COPY, IDLE)
 
