@@ -6,8 +6,11 @@ readers    |#######|#######|                |  half of it, shared by the process
 
 from __future__ import annotations
 
+import os
+import struct
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +21,7 @@ from analyzers.units import megabytes
 
 # What readers take of a machine; the rest is the system's, and the report's that is made of what they read.
 SHARE = 0.5
-# Where the system does not say what it has (no /proc).
+# Where the system does not say what it has.
 ASSUMED_BYTES = 8_000_000_000
 _MEMORY_LIMITS = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 
@@ -49,7 +52,7 @@ def budget_of(memory: int | None, readers: int = 1) -> int:
 
 def machine_memory(root: Path = Path("/")) -> int:
     """Return the bytes that this process can have: the machine's, or the least limit of its cgroups and its own."""
-    limits = [*_installed(root), *_of_cgroups(root), *_of_process()]
+    limits = [*(list(_installed(root)) or list(_of_system())), *_of_cgroups(root), *_of_process()]
     return min(limits, default=ASSUMED_BYTES)
 
 
@@ -84,6 +87,20 @@ def _installed(root: Path) -> Iterator[int]:
             yield int(value.split()[0]) * 1024
 
 
+def _of_system() -> Iterator[int]:
+    """The machine's memory where there is no /proc: as Windows or the C library of another system says it."""
+    if sys.platform == "win32":
+        import ctypes
+
+        # A MEMORYSTATUSEX: its length, the load in percent, then bytes, those that are installed first.
+        status = ctypes.create_string_buffer(struct.pack("I60x", 64), 64)
+        if ctypes.windll.kernel32.GlobalMemoryStatusEx(status):
+            yield struct.unpack_from("Q", status, 8)[0]
+    else:
+        with suppress(OSError, ValueError):
+            yield os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def _of_cgroups(root: Path) -> Iterator[int]:
     """Limits of this process's cgroup and of those around it, of versions 1 and 2 alike."""
     for line in _lines(root / "proc/self/cgroup"):
@@ -98,14 +115,13 @@ def _of_cgroups(root: Path) -> Iterator[int]:
             yield from (int(text) for text in _lines(folder / _MEMORY_LIMITS[kind]) if text.isdecimal())
 
 
-def _of_process() -> Iterator[int]:
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return
+def _of_process() -> list[int]:
+    if sys.platform == "win32":
+        return []
+    import resource
+
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        yield soft
+    return [] if soft == resource.RLIM_INFINITY else [soft]
 
 
 def _lines(file: Path) -> list[str]:

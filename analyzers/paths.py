@@ -30,8 +30,10 @@ READ_AHEAD = 1 << 22
 # The most that is read of a file that is taken whole: a report of a thousand ranks stays below.
 MOST_BYTES = 1_000_000_000
 _BLOCK = 1 << 20
-# No terminal becomes this process's, no program that it starts inherits the file, and Windows changes no byte.
-_TO_READ = os.O_RDONLY | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# Flags of os.open that not every system has: no opened terminal becomes this process's, and no FIFO keeps us waiting.
+NO_TERMINAL, NO_WAITING = getattr(os, "O_NOCTTY", 0), getattr(os, "O_NONBLOCK", 0)
+# No program that this process starts inherits the file, and Windows changes no byte.
+_TO_READ = os.O_RDONLY | NO_TERMINAL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _HTTP_QUERY = re.compile(r"[?#].*", re.DOTALL)
 _SIGNED = re.compile(r"[?#][\w.~%-]+=.*", re.DOTALL)
 _URL = re.compile(r"((?:[\w.+-]+::)*[A-Za-z][A-Za-z0-9+.-]+)://")
@@ -255,7 +257,7 @@ def open_file(file: Place, *, piped: bool = False, most_bytes: int | None = None
         return file.open()
     # Asked first, since to open a device may do something (a tape is rewound), and once more of what was opened.
     waits = _check_ordinary(file.stat(), file, piped)
-    descriptor = os.open(file, _TO_READ if waits else _TO_READ | getattr(os, "O_NONBLOCK", 0))
+    descriptor = os.open(file, _TO_READ if waits else _TO_READ | NO_WAITING)
     try:
         _check_ordinary(os.fstat(descriptor), file, piped, most_bytes)
         return _Answering(io.FileIO(descriptor, "rb"))

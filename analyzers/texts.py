@@ -8,6 +8,8 @@ trace do where it is read, and as what would steer a terminal does where it is s
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache, partial, wraps
@@ -20,6 +22,8 @@ _HALF = re.compile("[\ud800-\udfff]")
 # So many texts of at most so many characters each function keeps, with what they were found to be: 70 MB at most.
 _MOST_KEPT = 1 << 13
 _LONGEST_KEPT = 1 << 11
+# What Windows takes for a device, whatever stands behind a dot.
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9\xb9\xb2\xb3])(?:\..*)?", re.IGNORECASE)
 T = TypeVar("T")
 
 
@@ -34,6 +38,21 @@ def utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return encodable(text).encode()
+
+
+def file_name(text: str) -> str:
+    """Return a text as a file's name on every system: Windows keeps names of devices, and ends no name with a dot."""
+    name = re.sub(r"[^\w.+=-]|^\.|\.$", "_", text)
+    return f"_{name}" if _DEVICE.fullmatch(name) else name
+
+
+def typed(*words: str) -> str:
+    """Return words as they are typed in this system's shell."""
+    if sys.platform != "win32":
+        return shlex.join(words)
+    from subprocess import list2cmdline  # cmd.exe takes no single quotes
+
+    return list2cmdline(words)
 
 
 def keep_answers(look_up: Callable[..., T], longest: int = _LONGEST_KEPT) -> Callable[..., T]:

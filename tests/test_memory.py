@@ -29,7 +29,7 @@ LEAST = '{"ph":"X","cat":"kernel","name":"k","ts":1,"dur":1}'
 MB = 1_000_000
 MEMINFO = {"proc/meminfo": "MemTotal:  16000000 kB\nMemFree: 1 kB\n"}
 MACHINES = {
-    "no /proc": ({}, memory.ASSUMED_BYTES),
+    "not told": ({}, memory.ASSUMED_BYTES),
     "bare": (MEMINFO | {"proc/self/cgroup": "0::/\n"}, 16_384_000_000),
     "v2": (
         {
@@ -52,7 +52,8 @@ MACHINES = {
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_machine_has_the_least_of_its_limits(tmp_path, machine, monkeypatch):
     files, expected = MACHINES[machine]
-    monkeypatch.setattr(memory, "_of_process", lambda: ())
+    for not_of_files in ("_of_system", "_of_process"):
+        monkeypatch.setattr(memory, not_of_files, lambda: ())
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

@@ -100,5 +100,6 @@ def test_ci_begins_with_the_least_python_and_records_with_the_least_torch():
     (older,) = matrix["include"]
     assert older["python"] == matrix["python"][-1]
     assert f"{older['torch']}.0" in TRIED_TORCH
+    assert jobs["elsewhere"]["strategy"]["matrix"]["os"] == ["windows-latest", "macos-latest"]
     ran = [step.get("run") for job in jobs.values() for step in job["steps"]]
     assert ran.count("bash .ci/run") == ran.count(f"make environments TORCH={TRIED_TORCH[0]}") == 1

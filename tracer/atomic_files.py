@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
-from analyzers.paths import read_file, read_text
+from analyzers.paths import NO_TERMINAL, NO_WAITING, read_file, read_text
 from analyzers.texts import utf8
 from tracer.errors import NotWritten, TracerError
 from tracer.second_reading import may_replace, note_written
@@ -130,12 +131,13 @@ def _stream(path: Path, status: os.stat_result) -> Iterator[IO[bytes]]:
         number = os.dup(own)
     else:
         try:
-            number = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+            number = os.open(path, os.O_WRONLY | NO_WAITING | NO_TERMINAL)
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
             raise TracerError(f"{path}: no process reads from this FIFO; start its reader first") from error
-        os.set_blocking(number, True)
+        if sys.platform != "win32":
+            os.set_blocking(number, True)
     with os.fdopen(number, "wb") as file:
         yield file
 
@@ -222,7 +224,8 @@ def has_ended(file: Path) -> bool:
         return time.time() - file.stat().st_mtime > _NAMED_WITHIN_S
     host, pid, began, namespace = [*process.split(), "", "", "", ""][:4]
     if (
-        host != socket.gethostname()
+        sys.platform == "win32"  # whose os.kill would end it, or send Ctrl-C
+        or host != socket.gethostname()
         or not re.fullmatch(r"[0-9]{1,9}", pid)
         or (namespace and [namespace] != _namespace())
     ):

@@ -191,14 +191,18 @@ def _script_apart(arguments: Sequence[str]) -> tuple[Sequence[str], list[str] | 
 
 
 def _prepare_streams() -> None:
-    """What a closed stream would say is dropped, and what a stream's encoding lacks is shown in ASCII."""
+    """What a closed stream would say is dropped, and what a stream's encoding lacks is shown in ASCII.
+
+    On Windows a file that a stream is led to gets UTF-8, which JSON is in, and not the code page.
+    """
     codecs.register_error(IN_ASCII, _in_ascii)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, io.StringIO())
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=IN_ASCII)
+            is_file = sys.platform == "win32" and not stream.isatty() and "PYTHONIOENCODING" not in os.environ
+            stream.reconfigure(encoding="utf-8" if is_file else None, errors=IN_ASCII)
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,12 @@ class TracerError(Exception):
     """Base of every error that a user can mend; its text is shown, without a traceback."""
 
     exit_code = 1
+
+
+def refuse_windows(what: str) -> None:
+    """Raise TracerError on Windows, where nothing can be recorded."""
+    if sys.platform == "win32":
+        raise TracerError(f"{what}: recording needs Linux (WSL is one); Windows reads what was recorded elsewhere")
 
 
 class UsageError(TracerError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 
@@ -31,7 +30,7 @@ from analyzers.reporting.summary import summary_of_report
 from analyzers.reporting.typical_steps import Steps
 from analyzers.run import Calibration, Controls, Manifest, Run, device_notices, host_notices, world_size
 from analyzers.scenarios import Subject
-from analyzers.texts import listed
+from analyzers.texts import listed, typed
 from analyzers.units import ms
 
 # So many kernels are named that may communicate.
@@ -259,7 +258,7 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     if not candidates:
         return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]
     ((name, _),) = Counter(candidates).most_common(1)
-    remedy = f"annotations called {name!r} repeat, and may be the steps: --steps {shlex.quote(name)}"
+    remedy = f"annotations called {name!r} repeat, and may be the steps: --steps {typed(name)}"
     return [Notice(Code.STEPS_ARE_NOT_MARKED, text, remedy)]
 
 

@@ -15,7 +15,6 @@ files of one number, one process in several files.
 from __future__ import annotations
 
 import re
-import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from analyzers.errors import UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, rank_number
-from analyzers.texts import listed
+from analyzers.texts import listed, typed
 from analyzers.trace import Call, Events, Group, Header, is_description
 
 _NUMBER = r"[-_ =]*\[?(\d{1,6})(?!\d)"
@@ -295,7 +294,7 @@ def _check_cycles(owners: Sequence[tuple[Place, Owner]]) -> None:
     for begin_ns, end_ns, path in (parts[0] for parts in files.values() if len(parts) == 1):
         for run in runs:
             run += [(begin_ns, end_ns, path)] * any(begin_ns < end and begin < end_ns for begin, end, _ in run)
-    commands = [shlex.join(["tracer", "report", *(str(path) for _, _, path in run)]) for run in runs]
+    commands = [typed("tracer", "report", *(str(path) for _, _, path in run)) for run in runs]
     more = f"; and {len(commands) - _NAMED} more" if len(commands) > _NAMED else ""
     whose = f"{len(cycles)} processes" if len(cycles) > 1 else f"one process (pid {_pid_of(cycles[0][0][2], owners)})"
     raise UnusableRun(

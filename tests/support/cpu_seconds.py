@@ -15,7 +15,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -38,6 +37,8 @@ BETWEEN_PIECES_S = 2
 
 def spent_s() -> float:
     """CPU seconds of this process and of those that it waited for."""
+    import resource  # not on Windows
+
     of = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in of)
 

@@ -5,10 +5,10 @@ It lies in a folder of this session alone, so nothing outlives a change of the c
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +34,10 @@ def _alone(key: str) -> Iterator[Path]:
     """A place for what the key names, while no other process of the session makes the same."""
     place = Path(os.environ[FOLDER]) / sha256(key.encode()).hexdigest()
     with place.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if sys.platform != "win32":  # where all tests run in one process
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield place
 
 

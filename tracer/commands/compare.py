@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from analyzers.errors import AnalysisError
 from analyzers.paths import Place, open_file, read_file
+from analyzers.texts import typed
 from tracer.commands.options import (
     add_gate_argument,
     add_output_argument,
@@ -133,10 +133,8 @@ def _show(
 
     if options.html is not None:
         write_page(options.html, comparison_html(comparison, steps), options.force)
-    typed = shlex.join(
-        [*map(str, options.runs), *(["--against", *map(str, options.against)] if options.against else [])]
-    )
-    show = partial(comparison_text, full=options.full, typed=typed)
+    against = ["--against", *map(str, options.against)] if options.against else []
+    show = partial(comparison_text, full=options.full, typed=typed(*map(str, options.runs), *against))
     emit(options, partial(comparison_json, comparison), partial(show, comparison))
 
 

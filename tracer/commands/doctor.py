@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracer.commands.options import cache_folder
+from tracer.errors import refuse_windows
 from tracer.views import plain
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from analyzers.json_documents import encoded
     from tracer.doctor import examine
 
+    refuse_windows("tracer doctor")
     found = examine(TRACES.absolute(), cache_folder())
     print(encoded(found) if options.json else text(found))
     return 0 if found.can_record else 1

@@ -6,7 +6,6 @@ One command records the grid, or what is missing of it; another reports it.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from analyzers.texts import utf8
+from analyzers.texts import typed, utf8
 from tracer.atomic_files import alone_in, refuse_existing, write_bytes
 from tracer.commands.options import (
     add_cache_argument,
@@ -263,7 +262,7 @@ def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader
     if written:
         tell(f"written to {output}: {', '.join(written)}")
     for cell in [cell for cell in scaling.cells if cell.measured][-1:]:
-        tell(f"next: tracer report {shlex.quote(str(sweep / cell.name))}")
+        tell(f"next: tracer report {typed(str(sweep / cell.name))}")
 
 
 def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 from analyzers.paths import Place
+from analyzers.texts import file_name, typed
 from tracer.atomic_files import refuse_existing, write_bytes
 from tracer.commands.options import add_reading_arguments, cell_reader, here, read, run_place, tell
 from tracer.errors import TracerError, UsageError
@@ -45,13 +44,13 @@ def run(options: argparse.Namespace) -> int:
         refuse_existing(options.logdir / name / EVENTS, options.force)
         _write(options.logdir / name, _files(options, path), options.force)
     tell(f"written to {options.logdir}: {', '.join(places)}")
-    tell(f"next: tensorboard --logdir {shlex.quote(str(options.logdir))}")
+    tell(f"next: tensorboard --logdir {typed(str(options.logdir))}")
     return 0
 
 
 def _name(path: Place) -> str:
     """Return what TensorBoard calls a run: its folder's name, in characters that every file system has."""
-    return re.sub(r"[^\w.+=-]|^\.", "_", path.resolve().name) or "run"
+    return file_name(path.resolve().name) or "run"
 
 
 def _files(options: argparse.Namespace, path: Place) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from analyzers.command_lines import redacted_command
+from analyzers.texts import file_name
 from tracer.atomic_files import hidden_folder
 from tracer.config import DeviceType, Hook, Plan
 from tracer.errors import UsageError
@@ -33,11 +34,12 @@ class Script:
     @property
     def name(self) -> str:
         """Return its recording's name: from its Python file, else its module, else its command."""
-        if not self.is_command:
-            return Path(self.words[self.words[0] == "-m"]).name.removesuffix(".py")
-        files = [word for word in self.words if word.endswith(".py")]
-        modules = [after for word, after in zip(self.words, self.words[1:], strict=False) if word == "-m"]
-        return Path([*files, *modules, self.words[0]][0]).name.removesuffix(".py")
+        named = self.words[self.words[0] == "-m"]
+        if self.is_command:
+            files = [word for word in self.words if word.endswith(".py")]
+            modules = [after for word, after in zip(self.words, self.words[1:], strict=False) if word == "-m"]
+            named = [*files, *modules, self.words[0]][0]
+        return file_name(Path(named).name.removesuffix(".py"))
 
     def check(self) -> None:
         """Raise UsageError where there is nothing to run."""

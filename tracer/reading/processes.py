@@ -37,6 +37,8 @@ from tracer.reading.known_ranks import KnownRanks, keeper, looked_up
 SMALL_RUN = 8_000_000
 # A single file is split from this size on: below, processes take as long to start as they save.
 SPLIT_FROM = 50_000_000
+# A pool on Windows waits for no more.
+_MOST_ON_WINDOWS = 61
 # So much smaller is a trace that is compressed.
 _COMPRESSION = 12
 # Entered while ranks are read: hears how many bytes have been, whenever it asks, and how many there are.
@@ -206,7 +208,8 @@ def _count_workers(path: Sequence[Place], total: int, ranks: int, by: Readers) -
     """How many processes here read so many ranks of so many bytes."""
     alone = any(map(_is_only_here, path)) or _is_daemon()
     asked = (os.cpu_count() or 1 if total > SMALL_RUN else 1) if by.workers is None else by.workers
-    return 1 if alone else min(asked, ranks)
+    most = _MOST_ON_WINDOWS if sys.platform == "win32" else ranks
+    return 1 if alone else min(asked, ranks, most)
 
 
 def _count_helpers(path: Sequence[Place], files: Sequence[RankFile], by: Readers) -> int:
@@ -306,17 +309,23 @@ def _open_pool(count: int, helping: int, context: BaseContext, done: Synchronize
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """An interrupt waits until the block ends; the processes that start in it leave the answer to this one."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    _let_interrupts(False)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        _let_interrupts(True)
+
+
+def _let_interrupts(through: bool) -> None:
+    """Let interrupts through, or hold them. Windows holds none: a process that starts just then ends by one, aloud."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK if through else signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _start_worker(done: Synchronized[int]) -> None:
     # The interrupt goes to this process's parent too, which ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    _let_interrupts(True)
     collect_rarely()
     _done_of_worker.append(done)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -99,6 +99,8 @@ def _first_bound(bind: Callable[[int], T], port: int, or_next: bool) -> T:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    # On Windows it would share a port that another program serves on.
+    allow_reuse_address = sys.platform != "win32"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that hangs up is no error."""

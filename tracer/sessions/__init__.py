@@ -5,4 +5,8 @@
 Decisions: docs/dev/decisions/recording.md
 """
 
-from tracer.sessions.session import OnReport, Session
+from tracer.errors import refuse_windows
+
+refuse_windows("tracer.Session")
+
+from tracer.sessions.session import OnReport, Session  # noqa: E402  # it needs what Windows lacks

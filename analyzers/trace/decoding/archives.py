@@ -9,7 +9,6 @@ Both are read as they come, in blocks, from a pipe too.
 from __future__ import annotations
 
 import posixpath
-import shlex
 import struct
 import subprocess
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 
 from analyzers.errors import UnreadableTrace
 from analyzers.paths import Place
+from analyzers.texts import typed
 
 ZIP, ZSTD = b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
 # What other packings begin with, and what unpacks them.
@@ -50,7 +50,7 @@ Read = Callable[[int], bytes]
 
 def other_packing(path: Place, block: bytes) -> str | None:
     """Return what a file is packed with that is not read here, and how to unpack it; None for all else."""
-    name = shlex.quote(path.name)
+    name = typed(path.name)
     if block[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
         return f"a tar archive: unpack it (tar xf {name}), and give the trace files in it"
     for mark, (packing, command) in _OTHERS.items():
@@ -112,8 +112,8 @@ def unzipped(path: Place, source: Buffered, lost: list[str]) -> Iterator[bytes]:
 def _check_named(path: Place, name: str, traces: list[str]) -> None:
     # Whoever packs a folder has its name before each trace's.
     inside = posixpath.commonpath([posixpath.dirname(trace.lstrip("/")) for trace in traces or [name]])
-    report = shlex.join(["tracer", "report", posixpath.join("traces", inside).rstrip("/")])
-    unpack = f"unzip {shlex.quote(path.name)} -d traces, then `{report}`"
+    report = typed("tracer", "report", posixpath.join("traces", inside).rstrip("/"))
+    unpack = f"unzip {typed(path.name)} -d traces, then `{report}`"
     if name.endswith(".pftrace"):
         text = "an archive that `tracer export` wrote, of a timeline and its traces: report the run that it is of"
         raise UnreadableTrace(f"{path}: {text}, or unpack it: {unpack}")
@@ -217,7 +217,7 @@ def _by_program(path: Place, read: Read, lost: list[str]) -> Iterator[bytes]:
         # Its input, its output, and what it says.
         process = subprocess.Popen(command, -1, None, subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
     except OSError as error:
-        unpack = f"zstd -d {shlex.quote(path.name)}"
+        unpack = f"zstd -d {typed(path.name)}"
         text = "packed with Zstandard, which Python 3.14 or the program zstd unpacks: install one of them"
         raise UnreadableTrace(f"{path}: {text}, or unpack it elsewhere ({unpack})") from error
     failures: list[OSError] = []

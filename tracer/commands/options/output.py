@@ -55,7 +55,9 @@ def terminal(stream: TextIO | None = None) -> tuple[int | None, bool]:
     """Return how many columns stdout, or another stream, has, None if it is no terminal, and if it may have colors."""
     stream = stream or sys.stdout
     is_terminal = stream.isatty()
-    color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    # Windows' older console would show the codes of colors; its Terminal names its session.
+    has_colors = os.environ.get("TERM") != "dumb" if sys.platform != "win32" else "WT_SESSION" in os.environ
+    color = is_terminal and has_colors and not os.environ.get("NO_COLOR")
     return shutil.get_terminal_size(_size(stream)).columns if is_terminal else None, color
 
 

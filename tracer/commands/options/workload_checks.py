@@ -8,14 +8,15 @@ import math
 import re
 
 from tracer.config import IMAGE_SIZE, STRATEGY_TRAITS, RecordConfig, Setup, StrategyTraits
-from tracer.errors import NEEDS_TORCH, TracerError, UsageError
+from tracer.errors import NEEDS_TORCH, TracerError, UsageError, refuse_windows
 
 # As setup.cfg's extra `workload` has it.
 LEAST_OF_WORKLOAD = (2, 6)
 
 
 def check_torch(command: str) -> None:
-    """Raise TracerError where a command has no torch."""
+    """Raise TracerError where a command has no torch, or a system on which nothing can be recorded."""
+    refuse_windows(command)
     if importlib.util.find_spec("torch") is None:
         raise TracerError(f"{command} {NEEDS_TORCH}")
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzers.notices import Weight
 from analyzers.reporting import Bar, DeviceSummary, Headline, MarkedRank, Report, odd_words
+from analyzers.texts import typed
 from analyzers.units import count, ms, percent
 from tracer.views import (
     BAR_PARTS,
@@ -188,22 +188,22 @@ class _Layout:
         return lines
 
     def _next(self) -> list[Line]:
-        path, room = shlex.quote(self.path), self.columns - _LABEL
+        path, room = typed(self.path), self.columns - _LABEL
         path = path if len(f"tracer report {path} --html run.html") <= room else "RUN"
-        typed = {
+        next_commands = {
             f"tracer report {path} --full": "all tables",
             f"tracer report {path} --html run.html": "a page with a timeline",
         }
         if self.report.summary.advice_together_ns is not None:
-            typed[f"tracer whatif {path}"] = "other settings, predicted"
-        wide = max(map(len, typed)) + 2
+            next_commands[f"tracer whatif {path}"] = "other settings, predicted"
+        wide = max(map(len, next_commands)) + 2
         return [
             [
                 Span(("NEXT" if place == 0 else "").ljust(_LABEL), _BOLD),
                 Span(command.ljust(wide)),
                 Span(words if wide + len(words) <= room else "", _FAINT),
             ]
-            for place, (command, words) in enumerate(typed.items())
+            for place, (command, words) in enumerate(next_commands.items())
         ]
 
     def _wrapped(
