@@ -255,7 +255,7 @@ def test_keys_are_written_with_their_types_and_links_with_their_headings():
         kind: Literal["a", "b"] = msgspec.field(name="pass", default="a")
         whole: Base | None = None
 
-    linked = "A thing: [Idle time, by cause](measuring.md#idle-time-by-cause). See [whatif](whatif.md)."
+    linked = "A thing: [Idle time, by cause](measuring.md#idle-time-by-cause). See [whatif](commands/whatif.md)."
     assert section(Base) == f"{linked}\n\n`name`, `wait_ns`?; `parts`: int?[]{{}}."
     own = '`late`?: int|number; `rate_gbps`; `pass`: "a"|"b"; `whole`?: [Base](#base)'
     assert keys(Row) == f"all of [Base](#base); {own}."

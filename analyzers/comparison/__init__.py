@@ -22,8 +22,9 @@ from analyzers.comparison.document import (
     comparison_json,
 )
 from analyzers.comparison.runs import compare
-from analyzers.comparison.scaling import study
+from analyzers.comparison.scaling import read_study, study
 from analyzers.comparison.scaling_document import (
+    RESULTS,
     SCALING_SCHEMA,
     TOLD,
     CellRow,
@@ -35,7 +36,6 @@ from analyzers.comparison.scaling_document import (
     WeakRow,
     cells_frame,
     epochs_frame,
-    scaling_from_json,
     scaling_json,
     strong_frame,
     weak_frame,

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from analyzers.comparison.scaling_cell import ASSUMED, WIDE, measured, missing
 from analyzers.comparison.scaling_document import (
     DEFINITIONS,
+    RESULTS,
     SCALING_SCHEMA,
     CellRow,
     CellStep,
@@ -28,11 +29,13 @@ from analyzers.comparison.scaling_document import (
     WeakRow,
     definitions,
     device_noun,
+    scaling_from_json,
 )
-from analyzers.errors import AnalysisError
+from analyzers.errors import AnalysisError, UnreadableDocument
 from analyzers.notices import Code, Notice
+from analyzers.paths import Place, read_file
 from analyzers.rank import RunSummary, summarize
-from analyzers.run import HIGH_DISTORTION, SINGLE, Cell, Sweep, cell_folder, read_sweep
+from analyzers.run import HIGH_DISTORTION, SINGLE, SWEEP, Cell, Sweep, cell_folder, read_sweep
 from analyzers.statistics import FEWEST_BLOCKS, LEAST_SHARE
 from analyzers.step_parts import COMPUTE, COPY, IDLE, TRANSFER, UNRESOLVED, WAITING
 from analyzers.texts import AND_MORE, listed
@@ -52,10 +55,24 @@ _named = partial(listed, most=6, rest=AND_MORE)
 
 
 def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) -> Scaling:
-    """Study a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument."""
-    sweep, warnings = read_sweep(Path(folder))
-    rows = [_row(Path(folder), cell, read) for cell in sweep.cells]
+    """Study a sweep's folder; a cell that cannot be read is a row with the reason. Raises UnreadableDocument.
+
+    A folder without a sweep, in which RESULTS lie, is what they say.
+    """
+    folder = Path(folder)
+    if not (folder / SWEEP).is_file() and (folder / RESULTS).is_file():
+        return read_study(folder / RESULTS)
+    sweep, warnings = read_sweep(folder)
+    rows = [_row(folder, cell, read) for cell in sweep.cells]
     return scaling(sweep, rows, [*warnings, *_missing_rounds(sweep)])
+
+
+def read_study(file: Place) -> Scaling:
+    """Read a study that was written down. Raises UnreadableDocument, OSError."""
+    try:
+        return scaling_from_json(read_file(file))
+    except UnreadableDocument as error:
+        raise UnreadableDocument(f"{file}: {error}") from error
 
 
 def _missing_rounds(sweep: Sweep) -> Iterator[Notice]:

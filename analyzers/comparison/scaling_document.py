@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCALING_SCHEMA = "tracer.scaling/2"
+# The file in which a sweep's study is kept.
+RESULTS = "scaling.json"
 # Where a step's time is from.
 UNPROFILED, PROFILED = "unprofiled", "profiled"
 

@@ -129,7 +129,8 @@ class WhatIf(msgspec.Struct, frozen=True):
     """All predictions of a run: the largest gain first, then those of degree, then settings.
 
     `recommended` is the best setting that was asked for, else the first finding. Settings closer than `uncertainty_ns`
-    are not told apart. `as_recorded`: links, buffers and dtype are the run's. How far to trust them: docs/commands/whatif.md.
+    are not told apart. `as_recorded`: links, buffers and dtype are the run's. How far to trust them:
+    docs/commands/whatif.md.
     """
 
     schema: str

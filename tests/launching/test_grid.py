@@ -74,7 +74,7 @@ def test_memory_ends_a_row_as_a_result(swept):
     )
     assert cells["single1-batch8"].why == "batch 4 is out of memory already"
     assert "single1-batch4: out of memory, and larger batches are not tried; 3 of 3 cells" in first.stderr
-    assert "single1-batch2: recorded; 1 of 3 cells, about" in first.stderr
+    assert "single1-batch2: recorded; 1 of 3 cells, at least" in first.stderr
     assert "0 of 3 cells, at least 10 s left" in first.stderr
 
 

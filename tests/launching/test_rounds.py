@@ -183,7 +183,7 @@ def test_one_round_is_one_recording_of_each_cell(record, tmp_path):
     ranks, grid, said = record([[10, 20], [30, 40]], rounds=1)
     assert len(ranks.launches) == 2
     assert [(cell.state, cell.rounds) for cell in grid.sweep.cells] == [("done", 1)] * 4
-    assert said[0].startswith("ddp1-batch2: recorded; 1 of 4 cells, about ")
+    assert said[0].startswith("ddp1-batch2: recorded; 1 of 4 cells, at least ")
     assert not (tmp_path / ROUNDS).exists()
 
 
@@ -202,15 +202,26 @@ def test_cells_to_come_take_their_steps_and_what_others_took_beyond_theirs():
     """A recording has 100 steps or 3 s, and 6 steps besides; on a CPU all ranks' work counts."""
     costs = Costs({cell.name: config(cell) for cell in CELLS})
     first = [(cell.name, True) for cell in CELLS]
-    assert (costs.left_s(first, 2), costs.are_measured) == (4 * 3 + 2 * 10, False)
+    assert costs.left_s(first, 2) == 4 * 3 + 2 * 10
+    assert not costs.are_measured(["ddp1-batch2"])
     costs.step_s["ddp1-batch2"] = 0.01
     costs.note("ddp1-batch2", True, 5.0)
     costs.launches_s.append(7.0)
-    assert costs.are_measured
+    assert costs.are_measured(["ddp1-batch2"])
+    assert not costs.are_measured(cell.name for cell in CELLS)
     beyond = 5 - 3 - 3 * 2 * 0.01
     assert costs.left_s(first[:1], 0) == pytest.approx(5.0)
-    assert costs.left_s(first[1:2], 1) == pytest.approx(3 + 6 * 0.02 + beyond + 7)
+    # Of more work a step is no shorter, and nobody knows by how much it is longer.
+    assert costs.left_s(first[1:2], 1) == pytest.approx(3 + 6 * 0.01 + beyond + 7)
+    assert costs.left_s(first[3:], 0) == pytest.approx(3 + 6 * 0.01 + beyond)
+    costs.step_s["ddp1-batch2"] = 0.04
+    costs.step_s |= {cell.name: 0.04 for cell in CELLS[3:]}
     assert costs.left_s(first[3:], 0) == pytest.approx(106 * 0.04 + beyond)
+
+
+def test_of_less_work_a_step_is_as_much_shorter_as_it_can_be():
+    costs = Costs({cell.name: config(cell) for cell in CELLS}, {CELLS[1].name: 0.2})
+    assert costs.left_s([(CELLS[0].name, False)], 0) == pytest.approx(106 * 0.1)
 
 
 def test_epochs_cost_in_the_first_round():

@@ -80,7 +80,7 @@ def section(kind: type[msgspec.Struct]) -> str:
 
 def said(kind: type) -> str:
     """Return a docstring; what it names in docs/ is linked."""
-    return re.sub(r"docs/((\w+)\.md)(?:, ([^.;()]+))?", _link, inspect.cleandoc(kind.__doc__ or ""))
+    return re.sub(r"docs/((?:\w+/)*(\w+)\.md)(?:, ([^.;()]+))?", _link, inspect.cleandoc(kind.__doc__ or ""))
 
 
 def _link(found: re.Match[str]) -> str:

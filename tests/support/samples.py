@@ -17,6 +17,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 import analyzers
+from analyzers.comparison import RESULTS
 from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
@@ -32,8 +33,12 @@ ADDED = [
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The folders in a folder, sorted, without hidden ones."""
-    return sorted(run for run in folder.iterdir() if run.is_dir() and not run.name.startswith("."))
+    """The folders in a folder, sorted, without hidden ones, and without those of a study's results alone."""
+    return sorted(
+        run
+        for run in folder.iterdir()
+        if run.is_dir() and not run.name.startswith(".") and not (run / RESULTS).is_file()
+    )
 
 
 def known_to_git(folder: Path) -> list[Path]:

@@ -51,10 +51,11 @@ def test_weak_and_strong_have_tables_of_their_own():
     assert "- dp2-batch64: CUDA out of memory" in shown
 
 
-def test_the_page_shows_the_tables_of_time_weak_and_strong_scaling_unfolded():
+def test_the_page_shows_what_a_study_is_made_for_unfolded():
     html = scaling_html(STUDY, {}, {})
     folds = dict(re.findall(r'<details class="fold" id="(\w+)"( open)?>', html))
-    assert {name for name, is_open in folds.items() if is_open} == {"time", "weak", "strong"} < set(folds)
+    assert {name for name, is_open in folds.items() if is_open} == {"time", "weak", "strong", "bandwidth"} < set(folds)
+    assert '<details class="fold" open><summary>Figures</summary>' in html
 
 
 def test_no_two_lines_of_the_efficiency_look_alike():

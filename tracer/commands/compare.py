@@ -139,11 +139,12 @@ def _show(
 
 
 def _is_sweep(path: Place) -> bool:
+    from analyzers.comparison import RESULTS
     from analyzers.comparison import SCALING_SCHEMA as STUDY
     from analyzers.run import SWEEP
 
     try:
-        return (path / SWEEP).is_file() or _is_saved(path, STUDY)
+        return (path / SWEEP).is_file() or (path / RESULTS).is_file() or _is_saved(path, STUDY)
     except (OSError, AnalysisError):
         return False  # whoever reads it as a run says why it cannot be read
 
@@ -187,12 +188,6 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
 
 
 def _study(options: argparse.Namespace, path: Place) -> Scaling:
-    from analyzers.comparison import scaling_from_json as study_from_json
-    from analyzers.comparison import study
+    from analyzers.comparison import read_study, study
 
-    if path.is_dir():
-        return study(sweep_folder(path), cell_reader(options))
-    try:
-        return study_from_json(read_file(path))
-    except AnalysisError as error:
-        raise AnalysisError(f"{path}: {error}") from error
+    return study(sweep_folder(path), cell_reader(options)) if path.is_dir() else read_study(path)

@@ -51,7 +51,7 @@ ROUNDS, UNPROFILED_S = 4, 3.0
 # Below a sweep's folder, unless --output says otherwise.
 REPORT = "report"
 TABLES = ("cells.csv", "weak.csv", "strong.csv", "epochs.csv")
-DOCUMENT, MARKDOWN, PAGE = "scaling.json", "scaling.md", "scaling.html"
+MARKDOWN, PAGE = "scaling.md", "scaling.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -247,12 +247,12 @@ def numbers(text: str) -> list[int]:
 
 def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:
     """Print the study, and write its files where an output is named. Raises AnalysisError, TracerError."""
-    from analyzers.comparison import scaling_json, study
+    from analyzers.comparison import RESULTS, scaling_json, study
     from tracer.views.plots import PICTURES
     from tracer.views.sections.results import scaling_text
 
     if output is not None:
-        for name in (DOCUMENT, MARKDOWN, PAGE, *TABLES, *PICTURES):
+        for name in (RESULTS, MARKDOWN, PAGE, *TABLES, *PICTURES):
             refuse_existing(output / name, force)
     scaling = study(sweep, reader)
     sys.stdout.write(scaling_json(scaling) + "\n" if as_json else scaling_text(scaling, *terminal()))
@@ -261,7 +261,7 @@ def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader
         return
     if written:
         tell(f"written to {output}: {', '.join(written)}")
-    for cell in [cell for cell in scaling.cells if cell.measured][-1:]:
+    for cell in [cell for cell in scaling.cells if cell.measured and (sweep / cell.name).is_dir()][-1:]:
         tell(f"next: tracer report {typed(str(sweep / cell.name))}")
 
 
@@ -281,7 +281,7 @@ def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
 
 def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield every file by name, the page first."""
-    from analyzers.comparison import cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
+    from analyzers.comparison import RESULTS, cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
     from tracer.views.html import scaling_html
     from tracer.views.plots import plots
     from tracer.views.sections.results import as_markdown
@@ -291,4 +291,4 @@ def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[st
     yield from pictures.items()
     for name, frame in zip(TABLES, (cells_frame, weak_frame, strong_frame, epochs_frame), strict=True):
         yield name, utf8(csv_text(frame(scaling)))
-    yield DOCUMENT, (scaling_json(scaling) + "\n").encode()
+    yield RESULTS, (scaling_json(scaling) + "\n").encode()

@@ -27,10 +27,9 @@ class Costs:
     beyond_s: dict[str, float] = field(default_factory=dict)
     launches_s: list[float] = field(default_factory=list)
 
-    @property
-    def are_measured(self) -> bool:
-        """Whether any cell was; else what is said is the least that it can be."""
-        return bool(self.beyond_s)
+    def are_measured(self, names: Iterable[str]) -> bool:
+        """Whether all of these cells' steps are known; else what is said is the least that it can be."""
+        return self.step_s.keys() >= set(names)
 
     def note(self, name: str, is_first: bool, took_s: float) -> None:
         """Note what a cell took whose step is known; it `is_first` of its rounds."""
@@ -46,7 +45,11 @@ class Costs:
         return steps_s(self.configs[name], self._step_s(name), is_first) + beyond_s
 
     def _step_s(self, name: str) -> float:
-        """Return a cell's step as measured, else that of the nearest cell by its work; 0 where none is known."""
+        """Return a cell's step as measured, else the least that it can be by the nearest cell; 0 where none is known.
+
+        With more samples a step is no shorter. By how much it is longer depends on whether the device or its CPU sets
+        the pace: as much longer as the batch is larger, it would be hours where it is minutes.
+        """
         if not self.step_s or name in self.step_s:
             return self.step_s.get(name, 0.0)
         config = self.configs[name]
@@ -57,7 +60,7 @@ class Costs:
             return abs(math.log(near.devices / config.devices)), strategy, abs(math.log(near.batch / config.batch))
 
         nearest = min(self.step_s, key=distance)
-        return self.step_s[nearest] * _work(config) / _work(self.configs[nearest])
+        return self.step_s[nearest] * min(1.0, _work(config) / _work(self.configs[nearest]))
 
 
 def steps_s(config: RecordConfig, step_s: float, is_first: bool) -> float:

@@ -114,7 +114,7 @@ class Grid:
         launches = {(cell.gpus, cell.strategy, number) for cell, number in left}
         all_s = self.costs.left_s(((cell.name, number == 1) for cell, number in left), len(launches))
         far = f"{rounds * len(ours) - len(left)} of {count(rounds * len(ours), 'cell' if rounds == 1 else 'recording')}"
-        how = "about" if self.costs.are_measured else "at least"
+        how = "about" if self.costs.are_measured(cell.name for cell, _ in left) else "at least"
         return far + (f", {how} {rough_time(all_s)} left" if left else "")
 
 

@@ -24,7 +24,7 @@ MEANINGS = {
     "epochs": ("epoch",),
 }
 # What a study is made for; other tables are folded.
-UNFOLDED = ("time", "weak", "strong")
+UNFOLDED = ("shares", "time", "weak", "strong", "bandwidth")
 # What the page draws by itself.
 OWN = "shares"
 PERCENTS = range(0, 101, 25)

@@ -1,7 +1,7 @@
 """Sections of results other than a report.
 
-`comparison` with `comparison_tables` arrange a comparison; `scaling`, `prediction`, `calibration` and `hta` a sweep, a
-prediction, a calibration, HTA's tables.
+`comparison` with `comparison_tables` arrange a comparison; `scaling` with `scaling_citations`, `prediction`,
+`calibration` and `hta` a sweep, a prediction, a calibration, HTA's tables.
 
 Decisions: docs/dev/decisions/views.md
 """

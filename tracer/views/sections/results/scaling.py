@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from analyzers.comparison import TOLD, CellRow, CellStep, Ratio, Scaling, StrongRow, Subtraction, WeakRow
 from analyzers.run import SINGLE
 from analyzers.statistics import Spread
+from analyzers.step_parts import COMPUTE
 from analyzers.units import NS_PER_S, percent
 from tracer.views import (
     EXPOSED_PARTS,
@@ -25,6 +27,7 @@ from tracer.views import (
     rendered,
     sections_markdown,
 )
+from tracer.views.sections.results.scaling_citations import WORDS, citation, epoch_ns
 
 UNCERTAIN, PROFILED = "?", "p"
 MARKS = {
@@ -79,7 +82,13 @@ def scaling_title(study: Scaling) -> str:
 def scaling_tables(study: Scaling) -> list[TitledTable]:
     """Return all tables that have anything to say."""
     tables = (_times(study), _weak(study), _strong(study), _parts(study), _subtraction(study), _bandwidth(study))
-    return [shown for shown in (*tables, _epochs(study)) if shown.table.rows or shown.notes]
+    shown = [table for table in (*tables, _epochs(study)) if table.table.rows or table.notes]
+    return [replace(table, notes=[*_cited(study, table), *table.notes]) for table in shown]
+
+
+def _cited(study: Scaling, table: TitledTable) -> list[str]:
+    """Return what a report may cite from a table, and what its heads mean."""
+    return [text for text in (citation(study, table.name), WORDS.get(table.name)) if text] if table.table.rows else []
 
 
 def _places(study: Scaling) -> tuple[Column, ...]:
@@ -205,6 +214,7 @@ def _parts(study: Scaling) -> TitledTable:
         *(Column(part.label.replace(" ", "\n"), wide=True) for part in exposed),
         Column("exposed\ncopy"),
         *(Column("idle"), *([Column("idle for\ninput", wide=True)] if has_input else []), Column("overlap")),
+        *(Column("compute s\nan epoch"), Column("exposed comm\ns an epoch")),
     )
     names = (
         *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", *(part.field for part in exposed)),
@@ -214,6 +224,7 @@ def _parts(study: Scaling) -> TitledTable:
         [
             *(*_place(cell), *(milliseconds(cell.measured.get(name, Spread(0)).median) for name in names)),
             percent(cell.measured.get("overlap", Spread(0)).median),
+            *(_seconds(epoch_ns(cell, part)) for part in (COMPUTE.field, "exposed_comm_ns")),
         ]
         for cell in done
     ]
@@ -317,7 +328,7 @@ def _epochs(study: Scaling) -> TitledTable:
             *(*_place(cell), str(epoch.epoch), _seconds(epoch.time_ns) + (" w" if epoch is cell.epochs[0] else "")),
             *("-" if epoch.loss is None else f"{epoch.loss:.4f}", percent(epoch.accuracy), f"{epoch.learning_rate:g}"),
         ]
-        for cell in study.cells
+        for cell, _, _ in grouped(study)
         for epoch in cell.epochs
     ]
     notes = ["w warm-up: its time is no measurement"] if rows else []

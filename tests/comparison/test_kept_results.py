@@ -1,0 +1,59 @@
+"""A sweep of which the results alone are kept: printed, drawn and compared as it was."""
+
+import json
+
+import pytest
+
+from analyzers.comparison import RESULTS, scaling_json, study
+from analyzers.comparison.scaling import scaling
+from analyzers.errors import UnreadableDocument
+from analyzers.run import Sweep
+from tests.support.samples import SAMPLES
+from tracer.cli import main
+
+KEPT = SAMPLES / "sweep-resnet18-h200x2"
+
+
+@pytest.fixture
+def kept(tmp_path):
+    folder = tmp_path / "sweep"
+    folder.mkdir()
+    (folder / RESULTS).write_bytes((KEPT / RESULTS).read_bytes())
+    return folder
+
+
+def test_results_alone_are_printed_as_they_were_written(kept, capsys):
+    assert main(["sweep", "--report", str(kept), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((KEPT / RESULTS).read_text())
+
+
+def test_what_the_sample_says_is_what_its_cells_make():
+    """Else its words are of an older program: make it anew of its recordings."""
+    found = study(KEPT)
+    sweep = Sweep(name=found.name, command=found.command, settings=found.settings, rounds=3)
+    assert scaling_json(scaling(sweep, found.cells)) == scaling_json(found)
+
+
+def test_tables_have_a_line_to_cite_and_epochs_parts(kept, capsys):
+    assert main(["sweep", "--report", str(kept)]) == 0
+    said = capsys.readouterr().out
+    assert "For your report: on one NVIDIA H200 an epoch takes 14 s at batch 32 and 0.725 s at batch 4,096." in said
+    assert "For your report: weak scaling, ddp on 2 GPUs, batch 2,048 each: 1.96 times (95 %: 1.94 to 1.97)" in said
+    assert "For your report: strong scaling, ddp on 2 GPUs, batch 2,048 each (global batch 4,096): 1.90 times" in said
+    # 13 steps of 29.753 and 0.109 ms.
+    assert "0.387 s an epoch), exposed communication 0.109 ms of a profiled step (0.00142 s an epoch)" in said
+    assert "gradients are reduced at 164.4 GB/s busbw, 79.4 %" in said
+    assert (kept / "report" / "scaling.html").is_file()
+    assert "next: tracer report" not in said
+
+
+def test_results_alone_are_compared_and_drawn(kept, tmp_path, capsys):
+    assert main(["compare", str(kept), str(KEPT)]) == 0
+    assert "in 0 of them the step changed" in capsys.readouterr().out
+    assert main(["plot", str(kept), "--kind", "scaling", "-o", str(tmp_path / "scaling.png")]) == 0
+
+
+def test_damaged_results_are_named(kept):
+    (kept / RESULTS).write_text(json.dumps({"schema": "tracer.scaling/1"}))
+    with pytest.raises(UnreadableDocument, match=rf"{kept / RESULTS}: .*tracer sweep"):
+        study(kept)

@@ -1,0 +1,113 @@
+"""Sentences that a report may cite from a scaling study, and the words of its tables in a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, WeakRow
+from analyzers.step_parts import COMPUTE
+from analyzers.units import NS_PER_S, percent
+from tracer.views import gbps, milliseconds
+
+Row = TypeVar("Row", WeakRow, StrongRow)
+
+# What a table's heads mean, below it.
+WORDS = {
+    "time": "step: median without the profiler; epoch, derived: steps x step; measured: whole epochs but the first",
+    "weak": "weak: each device keeps its batch, so that N devices do N times the work; efficiency: T_1 / T_N",
+    "strong": "strong: all devices share one global batch; efficiency: speedup / N",
+    "shares": "window: one profiled step on one device; exposed: hidden by no compute; waiting: for ranks that come "
+    "later; transfer: bytes on their way; overlap: the share of communication that compute hides",
+    "bandwidth": "busbw: bytes x the ring's factor / transfer, as nccl-tests counts; utilization: against what the "
+    "links gave when they were calibrated",
+}
+
+
+def epoch_ns(cell: CellRow, part: str) -> float | None:
+    """Return how long a part of the window takes in all steps of an epoch, ns; None where either is not known."""
+    length = cell.measured[part].median if part in cell.measured else None
+    return cell.epoch.steps * length if cell.epoch is not None and length is not None else None
+
+
+def citation(study: Scaling, table: str) -> str | None:
+    """Return what a report may cite from a table, on the most devices; None where it has nothing that is told."""
+    says = {"time": _time, "weak": _weak, "strong": _strong, "shares": _shares, "bandwidth": _bandwidth}.get(table)
+    sentence = says(study) if says is not None else None
+    return None if sentence is None else f"For your report: {sentence}"
+
+
+def _time(study: Scaling) -> str | None:
+    timed = [
+        (cell.batch, cell.epoch.measured_ns, cell.devices)
+        for cell in study.cells
+        if cell.gpus == 1 and cell.epoch is not None and cell.epoch.measured_ns
+    ]
+    if len(timed) < 2:
+        return None
+    texts = [f"{_seconds(epoch)} at batch {batch:,}" for batch, epoch, _ in (min(timed), max(timed))]
+    devices = dict.fromkeys(name for _, _, names in timed for name in names)
+    return f"on one {' or '.join(devices)} an epoch takes {' and '.join(texts)}."
+
+
+def _weak(study: Scaling) -> str | None:
+    found = _most_told((row, row.scaled_speedup) for row in study.weak)
+    if found is None:
+        return None
+    row, speedup = found
+    return f"weak scaling, {_where(row, study)}: {_times(speedup)} the work of one in the same time."
+
+
+def _strong(study: Scaling) -> str | None:
+    found = _most_told((row, row.speedup) for row in study.strong)
+    if found is None:
+        return None
+    row, speedup = found
+    return (
+        f"strong scaling, {_where(row, study)} (global batch {row.global_batch:,}): {_times(speedup)} as fast as one."
+    )
+
+
+def _most_told(rows: Iterable[tuple[Row, Ratio | None]]) -> tuple[Row, Ratio] | None:
+    """Return the best of the ratios that are told on the most devices, with its row."""
+    told = [(row, ratio) for row, ratio in rows if row.gpus > 1 and ratio is not None and ratio.is_told]
+    return max(told, key=lambda each: (each[0].gpus, each[1].value), default=None)
+
+
+def _shares(study: Scaling) -> str | None:
+    several = [cell for cell in study.cells if cell.gpus > 1 and cell.measured]
+    cell = max(several, key=lambda cell: (cell.gpus, cell.batch), default=None)
+    if cell is None:
+        return None
+    texts = [
+        f"{milliseconds(spread.median)} ms of a profiled step" + (f" ({_seconds(whole)} an epoch)" if whole else "")
+        for part in (COMPUTE.field, "exposed_comm_ns")
+        if (spread := cell.measured.get(part)) is not None
+        for whole in [epoch_ns(cell, part)]
+    ]
+    return f"{_where(cell, study)}: compute takes {', exposed communication '.join(texts)}."
+
+
+def _bandwidth(study: Scaling) -> str | None:
+    known = [cell for cell in study.cells if cell.gradients.busbw_gbps.median and not cell.gradients.bound]
+    cell = max(known, key=lambda cell: (cell.gpus, cell.batch), default=None)
+    if cell is None:
+        return None
+    used = cell.gradients.utilization.median
+    against = "" if used is None else f", {percent(used)} of what the links gave when they were calibrated"
+    return (
+        f"{_where(cell, study)}: gradients are reduced at {gbps(cell.gradients.busbw_gbps.median)} GB/s busbw{against}."
+    )
+
+
+def _where(row: CellRow | WeakRow | StrongRow, study: Scaling) -> str:
+    return f"{row.strategy} on {row.gpus} {study.device_noun}s, batch {row.batch:,} each"
+
+
+def _times(ratio: Ratio) -> str:
+    between = "" if ratio.low is None or ratio.high is None else f" (95 %: {ratio.low:.2f} to {ratio.high:.2f})"
+    return f"{ratio.value:.2f} times{between}"
+
+
+def _seconds(ns: float) -> str:
+    return f"{ns / NS_PER_S:.3g} s"
