@@ -1,4 +1,4 @@
-"""Sentences that a report may cite from a scaling study, and the words of its tables in a line each."""
+"""Sentences to cite from a scaling study, and its tables' words."""
 
 from __future__ import annotations
 
