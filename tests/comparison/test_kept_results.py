@@ -36,6 +36,8 @@ def test_what_the_sample_says_is_what_its_cells_make():
 
 def test_tables_have_a_line_to_cite_and_epochs_parts(kept, capsys):
     assert main(["sweep", "--report", str(kept)]) == 0
+    # Whoever only looks finds no files afterwards.
+    assert [file.name for file in kept.iterdir()] == [RESULTS]
     said = capsys.readouterr().out
     assert "For your report: on one NVIDIA H200 an epoch takes 14 s at batch 32 and 0.725 s at batch 4,096." in said
     assert "For your report: weak scaling, ddp on 2 GPUs, batch 2,048 each: 1.96 times (95 %: 1.94 to 1.97)" in said
@@ -43,8 +45,9 @@ def test_tables_have_a_line_to_cite_and_epochs_parts(kept, capsys):
     # 13 steps of 29.753 and 0.109 ms.
     assert "0.387 s an epoch), exposed communication 0.109 ms of a profiled step (0.00142 s an epoch)" in said
     assert "gradients are reduced at 164.4 GB/s busbw, 79.4 %" in said
-    assert (kept / "report" / "scaling.html").is_file()
     assert "next: tracer report" not in said
+    assert main(["sweep", "--report", str(kept), "-o", str(kept / "study")]) == 0
+    assert (kept / "study" / "scaling.html").is_file()
 
 
 def test_results_alone_are_compared_and_drawn(kept, tmp_path, capsys):

@@ -19,7 +19,7 @@ from tracer.doctor import examination, places, trial_process
 from tracer.doctor.examination import Examination, examine
 from tracer.doctor.findings import Finding, probed
 from tracer.doctor.gpus import clock_finding, driver_finding, gpus_finding, mode_findings, peer_finding
-from tracer.doctor.places import GB, place_findings
+from tracer.doctor.places import CIFAR10, GB, image_findings, place_findings
 from tracer.doctor.software import (
     LEAST_TORCH,
     PACKAGES,
@@ -183,6 +183,16 @@ def test_peers():
 )
 def test_clocks_and_what_holds_them_back(states, words):
     assert words in said(clock_finding(states))
+
+
+def test_images_to_train_on(tmp_path):
+    nowhere, data = tmp_path / "data", tmp_path / "home"
+    found = list(image_findings((nowhere, data)))
+    assert (found[0].state, found[0].remedy) == ("missing", f"unpack cifar-10-python.tar.gz in {nowhere}/")
+    (data / CIFAR10).mkdir(parents=True)
+    found = list(image_findings((nowhere, data)))
+    assert (found[0].state, found[0].detail) == ("ok", f"accuracy on real images: --data cifar10:{data}")
+    assert "--data digits" in found[1].detail
 
 
 def test_space(tmp_path, monkeypatch):

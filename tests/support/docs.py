@@ -42,8 +42,9 @@ SHARED = COMMAND_PAGES / "README.md"
 WRITTEN_BEGINS = "<!-- `make docs` writes from here -->"
 WRITTEN_ENDS = "<!-- to here -->"
 FORMATS = DOCS / "formats.md"
-# Pictures of samples' pages: the run, and what of its page is seen, the first screen where that is nothing.
+# Pictures of samples' pages: the run, and what of its page is seen; where that is nothing, its head and the timeline.
 PAGE_PICTURES = {"page": ("resnet18-ddp2-sick", ""), "page-timeline": ("resnet50-ddp4-bf16", "#timeline")}
+BETWEEN = ".trust, #advice, .warnings, nav, .tools, .inside { display: none }"
 
 
 def same_on_all_pythons(text: str) -> str:
@@ -184,10 +185,12 @@ def draw_pages() -> None:
             page = Path(folder) / f"{name}.html"
             main(["report", str(ROOT / "traces" / run), "--html", str(page)])
             # High enough for what is seen not to be scrolled to, below the page's head.
-            size = {"width": 1060, "height": 2000} if seen else {"width": 1180, "height": 1130}
+            size = {"width": 1060, "height": 2000} if seen else {"width": 1180, "height": 700}
             tab = browser.new_page(viewport=size, color_scheme="light")
             tab.goto(page.as_uri())
             tab.wait_for_function("document.querySelector('#extent').textContent !== ''")
+            if not seen:
+                tab.add_style_tag(content=BETWEEN)
             drawn = Image.open(io.BytesIO((tab.locator(seen) if seen else tab).screenshot()))
             drawn.quantize().save(DOCS / f"{name}.png", optimize=True)
         browser.close()

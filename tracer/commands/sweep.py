@@ -126,12 +126,16 @@ def _folder(text: str) -> Path:
 
 def run(options: argparse.Namespace) -> int:
     """Record what is missing of a sweep, and report it; or report it alone."""
+    from analyzers.run import SWEEP
+
     reader = cell_reader(options)
     if options.report is not None:
         for name, value in _unset(_add_grid_arguments, _add_training_arguments).items():
             if getattr(options, name) != value:
                 raise UsageError(f"--{name.replace('_', '-')} only applies to recording: --report records nothing")
-        output = options.output or (None if options.json else options.report / REPORT)
+        # Results alone were written before: somebody looks at them.
+        is_printed = options.json or not (options.report / SWEEP).is_file()
+        output = options.output or (None if is_printed else options.report / REPORT)
         _report(options.report, output, options.json, options.force, reader)
         return 0
     if options.force:

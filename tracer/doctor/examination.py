@@ -11,7 +11,7 @@ from typing import Any
 
 from tracer.doctor.findings import Finding, probed
 from tracer.doctor.gpus import clock_finding, count_gpus, driver_finding, gpus_finding, mode_findings, peer_finding
-from tracer.doctor.places import cache_finding, place_findings
+from tracer.doctor.places import cache_finding, image_findings, place_findings
 from tracer.doctor.software import communication_findings, no_torch, package_findings, python_finding, torch_finding
 from tracer.doctor.trials import CUPTI, KINETO, driver_parameters, trial_findings, try_profilers
 
@@ -38,6 +38,7 @@ def examine(traces: Path, cache: Path | None = None) -> Examination:
     if torch is not None:
         findings += _torch_findings(torch)
     findings += probed("packages", package_findings)
+    findings += probed("images", image_findings)
     findings += probed("free space", lambda: place_findings(traces))
     findings += probed("cache", lambda: [cache_finding(cache)])
     return Examination(SCHEMA, torch is not None, tuple(findings))

@@ -1,11 +1,12 @@
-"""Free space where recordings and their ranks write, and the cache."""
+"""Free space where recordings and their ranks write; the cache; images to train on."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from tracer.doctor.findings import Finding
@@ -15,6 +16,9 @@ GB = 10**9
 SHARED_MEMORY = Path("/dev/shm")
 # Where somebody should look. Of ResNet-50 a rank's traces take 0.3 MB a step, packed, and all rounds' until the end.
 LEAST_BYTES = GB
+# Where CIFAR-10 lies below, unpacked as torchvision has it; and where somebody would look first.
+CIFAR10 = "cifar-10-batches-py"
+IMAGE_FOLDERS = (Path("data"), Path.home() / "data")
 
 
 def cache_finding(cache: Path | None) -> Finding:
@@ -26,6 +30,24 @@ def cache_finding(cache: Path | None) -> Finding:
     if why is not None:
         return Finding("cache", "no", f"{cache} {why}: {purpose}", "set TRACER_CACHE to a folder of yours alone")
     return Finding("cache", "ok", f"{cache}: {purpose}")
+
+
+def image_findings(folders: Sequence[Path] = IMAGE_FOLDERS) -> Iterator[Finding]:
+    """Say which images the built-in workload can train on: without any, accuracy means nothing."""
+    found = next((folder for folder in folders if (folder / CIFAR10).is_dir()), None)
+    if found is not None:
+        yield Finding("CIFAR-10", "ok", f"accuracy on real images: --data cifar10:{found}")
+    else:
+        where = " or ".join(map(str, folders))
+        remedy = f"unpack cifar-10-python.tar.gz in {folders[0]}/"
+        yield Finding("CIFAR-10", "missing", f"accuracy on real images: it is not in {where}", remedy)
+    purpose = "1,797 handwritten digits, real images without a download: --data digits"
+    there = importlib.util.find_spec("sklearn") is not None
+    yield (
+        Finding("scikit-learn", "ok", purpose)
+        if there
+        else Finding("scikit-learn", "missing", purpose, "pip install scikit-learn")
+    )
 
 
 def place_findings(traces: Path, free_bytes: Callable[[Path], int] | None = None) -> Iterator[Finding]:

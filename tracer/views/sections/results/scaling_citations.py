@@ -18,7 +18,8 @@ WORDS = {
     "weak": "weak: each device keeps its batch, so that N devices do N times the work; efficiency: T_1 / T_N",
     "strong": "strong: all devices share one global batch; efficiency: speedup / N",
     "shares": "window: one profiled step on one device; exposed: hidden by no compute; waiting: for ranks that come "
-    "later; transfer: bytes on their way; overlap: the share of communication that compute hides",
+    "later; transfer: bytes on their way; overlap: the share of communication that compute hides; an epoch: the "
+    "window's part x the epoch's steps, as long as the profiler makes them",
     "bandwidth": "busbw: bytes x the ring's factor / transfer, as nccl-tests counts; utilization: against what the "
     "links gave when they were calibrated",
 }
