@@ -107,7 +107,9 @@ def why_none(run: RunSummary) -> str | None:
     if without:
         return f"no launches of kernels are recorded on {_named(without)}"
     unmarked = [rank.rank for rank, graph in graphs.items() if graph is not None and not len(graph.steps)]
-    if unmarked and len(unmarked) < len(graphs):
+    # Without any mark devices' whole traces count; CPUs' are cut by marks alone.
+    is_empty = not any(len(graph.points) for graph in graphs.values() if graph is not None)
+    if is_empty or (unmarked and len(unmarked) < len(graphs)):
         return f"no steps are marked on {_named(unmarked)}"
     taken = BYTES_PER_EDGE * sum(len(graph.edges) for graph in graphs.values() if graph is not None)
     if taken > machine_memory():

@@ -24,11 +24,13 @@ from analyzers.causes.replay import DROPPED, Edged, contract
 from analyzers.causes.rows import charge_rows, charges_summary
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code
+from analyzers.rank.summary import summarize
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.build import report
 from analyzers.scenarios import Gain
 from tests.support import causal, relabelled, tiers
 from tests.support.causal import PlainReplay
+from tests.support.kineto_files import small_trace, write
 from tests.support.samples import RUNS, SAMPLES, params, summary_of
 
 SICK, FOUR = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet18-ddp4"
@@ -203,6 +205,18 @@ def test_a_gain_is_what_the_step_is_shorter_and_within_its_interval(path: Path) 
 
 
 ORDERS = {SICK: (1, 0), FOUR: (2, 0, 3, 1)}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_cpus_on_which_no_step_is_marked_have_no_model(tmp_path: Path, count: int) -> None:
+    operator = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 9, "tid": 9, "dur": 50}
+    for rank in range(count):
+        rows = [operator | {"ts": 100 + 90 * number} for number in range(4)]
+        write(tmp_path / f"rank{rank}.json", small_trace(rank, count) | {"traceEvents": rows})
+    run = summarize(tmp_path, causes=True)
+    why = Analyses(run, None).why_no_causes
+    assert why is not None and why.startswith("no steps are marked on rank 0")
+    assert report(run).charges == []
 
 
 def test_without_memory_for_a_graph_all_but_charges_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
