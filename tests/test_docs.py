@@ -2,7 +2,10 @@
 
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from functools import cache
 from math import comb
@@ -11,7 +14,9 @@ from typing import Literal
 import msgspec
 import pytest
 
+import analyzers
 from analyzers.comparison.change import LEVEL, enough
+from analyzers.notices import Code
 from tests.support import notebooks
 from tests.support.commands import remember_samples
 from tests.support.docs import (
@@ -125,6 +130,58 @@ def test_every_example_parses(page):
 def test_examples_in_python_parse(page):
     for block in blocks(page.read_text(), "python"):
         ast.parse(block)
+
+
+def profiled(folder, *changes):
+    """The report of what the script of the page, changed, records of two ranks on CPUs; None where that is nothing."""
+    (script,) = blocks((DOCS / "own-profiler.md").read_text(), "python")
+    for old, new in changes:
+        assert old in script
+        script = script.replace(old, new)
+    (folder / "train.py").write_text(script)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    alone = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(launch, cwd=folder, env=alone, check=True, capture_output=True, timeout=300)
+    run = folder / "traces" / "mine"
+    return analyzers.report(analyzers.summarize(run, causes=True)) if any(run.iterdir()) else None
+
+
+def codes(found):
+    return {notice.code for notice in (*found.run.warnings, *found.run.notes)}
+
+
+@pytest.mark.slow
+def test_the_pages_own_profiler_records_what_the_report_needs(tmp_path):
+    found = profiled(tmp_path)
+    assert found.run.ranks == [0, 1]
+    assert {window.step for window in found.windows} >= set(range(8, 14))
+    assert all(collective.bytes for collective in found.collectives)
+    assert Code.STEPS_ARE_NOT_MARKED not in codes(found)
+    assert Code.MODULES_NOT_TRACED in codes(found)
+
+
+@pytest.mark.slow
+def test_flags_of_a_profiler_are_for_what_the_page_says(tmp_path):
+    found = profiled(tmp_path, ("record_shapes", "with_stack"), ("rank{rank}.json.gz", "{'ab'[rank]}.json"))
+    assert found.run.ranks == [0, 1]
+    assert not any(collective.bytes for collective in found.collectives)
+    assert Code.MODULES_NOT_TRACED not in codes(found)
+
+
+@pytest.mark.slow
+def test_a_schedule_whose_steps_are_not_counted_writes_nothing(tmp_path):
+    assert profiled(tmp_path, ("        profiler.step()\n", "")) is None
+
+
+def test_mfu_of_the_page_is_what_its_formula_says(monkeypatch):
+    (script,) = blocks((DOCS / "utilization.md").read_text(), "python")
+    monkeypatch.chdir(ROOT)
+    names = {}
+    exec(script, names)  # what the page shows
+    compute = names["compute"]
+    per_sample = compute.counted_flops / analyzers.load("traces/resnet18-ddp1").manifest.batch_per_gpu
+    assert names["flops_per_sample"] == pytest.approx(per_sample, rel=0.01)
+    assert names["mfu"] == pytest.approx(0.0075, rel=0.01)
 
 
 @pytest.mark.parametrize("page", WITH_OUTPUT)
