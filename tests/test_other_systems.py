@@ -1,5 +1,6 @@
 """What reads runs works without what only POSIX has, and names files as every system takes them."""
 
+import mimetypes
 import ntpath
 import os
 import re
@@ -20,6 +21,7 @@ from tracer.atomic_files import hidden_name
 from tracer.errors import TracerError, refuse_windows
 from tracer.reading.cache import identity
 from tracer.reading.processes import Readers, _count_workers
+from tracer.serving import files
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = SAMPLES / "resnet18-ddp2"
@@ -92,6 +94,12 @@ def test_memory_is_known_without_proc(tmp_path):
         pytest.skip("no /proc to compare with")
     (known,) = memory._installed(Path("/"))
     assert [*memory._of_system()] == [pytest.approx(known, rel=0.05)]
+
+
+def test_types_of_served_files_are_no_systems_own(monkeypatch):
+    monkeypatch.setitem(mimetypes.types_map, ".js", "text/plain")
+    assert mimetypes.guess_type("a.js")[0] == "text/plain"
+    assert str(files._TYPES.guess_type("a.js")[0]).endswith("/javascript")
 
 
 def is_of_windows(name: str) -> bool:

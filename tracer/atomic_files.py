@@ -146,7 +146,8 @@ def _stream(path: Path, status: os.stat_result) -> Iterator[IO[bytes]]:
 def temporary_folder(prefix: str) -> Iterator[Path]:
     """A folder that is gone when the block ends. Raises TracerError that tells of TMPDIR."""
     try:
-        made = tempfile.TemporaryDirectory(prefix=prefix)
+        # Windows removes no file that is still being sent to a browser.
+        made = tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=sys.platform == "win32")
     except OSError as error:
         where = Path(error.filename).parent if error.filename else "TMPDIR"
         why = f"no temporary folder can be made there ({error.strerror or error})"

@@ -229,5 +229,5 @@ def _this_host() -> str:
     host = connection[2] if len(connection) == 4 else socket.gethostname()
     try:
         return f"{getpass.getuser()}@{host}"
-    except (OSError, KeyError):  # nobody has this process's number
+    except (OSError, KeyError, ImportError):  # nobody has this process's number, or Windows does not say who
         return host

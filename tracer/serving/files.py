@@ -31,6 +31,8 @@ T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 _NAMES = frozenset({LOOPBACK, "localhost"})
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::\d*)?")
+# Python's own table: a system's may call JavaScript plain text, as Windows' registry does on some machines.
+_TYPES = mimetypes.MimeTypes()
 # 128 bits, as a name of 22 characters.
 _TOKEN_BYTES = 16
 _LAST_PORT = 65535
@@ -148,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_headers(self, file: Path, length: int) -> None:
         self.send_response(HTTPStatus.OK)
-        self.send_header("Content-Type", mimetypes.guess_type(file.name)[0] or "application/octet-stream")
+        self.send_header("Content-Type", _TYPES.guess_type(file.name)[0] or "application/octet-stream")
         self.send_header("Content-Length", str(length))
         self.send_header("Cache-Control", "no-cache")
         self.send_header("X-Content-Type-Options", "nosniff")
