@@ -116,7 +116,7 @@ def test_examples_are_found_behind_whatever_stands_before_them():
         "```sh\ntracer view RUN # a\n  A=1 srun tracer plot \\\n    RUN\n```\n```yaml\n- run: |\n    tracer hta\n```\n"
     )
     assert list(commands(page)) == [["view", "RUN"], ["plot", "RUN"], ["hta"]]
-    assert len(list(commands((ROOT / "README.md").read_text()))) >= 2 * len(COMMANDS)
+    assert {arguments[0] for arguments in commands((ROOT / "README.md").read_text())} >= set(COMMANDS)
 
 
 @pytest.mark.parametrize("page", NAMED)

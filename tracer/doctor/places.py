@@ -1,4 +1,4 @@
-"""Free space where recordings and their ranks write; the cache; images to train on."""
+"""Free space for recordings and their ranks, the cache, images to train on."""
 
 from __future__ import annotations
 
