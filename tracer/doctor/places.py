@@ -1,4 +1,4 @@
-"""Free space for recordings and their ranks, the cache, images to train on."""
+"""Free space for recordings, the cache, and images to train on."""
 
 from __future__ import annotations
 
