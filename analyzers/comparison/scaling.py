@@ -68,11 +68,14 @@ def study(folder: str | Path, read: Callable[[Path], RunSummary] = summarize) ->
 
 
 def read_study(file: Place) -> Scaling:
-    """Read a study that was written down. Raises UnreadableDocument, OSError."""
+    """Read a study's cells that were written down, and make all else anew. Raises UnreadableDocument, OSError."""
     try:
-        return scaling_from_json(read_file(file))
+        written = scaling_from_json(read_file(file))
     except UnreadableDocument as error:
         raise UnreadableDocument(f"{file}: {error}") from error
+    of_cells = list(_warnings(written.cells))
+    sweep = Sweep(name=written.name, command=written.command, settings=written.settings)
+    return scaling(sweep, written.cells, [warning for warning in written.warnings if warning not in of_cells])
 
 
 def _missing_rounds(sweep: Sweep) -> Iterator[Notice]:

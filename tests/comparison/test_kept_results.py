@@ -56,6 +56,12 @@ def test_results_alone_are_compared_and_drawn(kept, tmp_path, capsys):
     assert main(["plot", str(kept), "--kind", "scaling", "-o", str(tmp_path / "scaling.png")]) == 0
 
 
+@pytest.mark.parametrize("change", [{"weak": []}, {"definitions": {}}, {"verdict": "9 GPUs train 900 times as fast"}])
+def test_what_follows_from_cells_is_made_of_them_whatever_is_written(kept, change):
+    (kept / RESULTS).write_text(json.dumps(json.loads((KEPT / RESULTS).read_text()) | change))
+    assert scaling_json(study(kept)) == scaling_json(study(KEPT))
+
+
 def test_damaged_results_are_named(kept):
     (kept / RESULTS).write_text(json.dumps({"schema": "tracer.scaling/1"}))
     with pytest.raises(UnreadableDocument, match=rf"{kept / RESULTS}: .*tracer sweep"):
