@@ -110,7 +110,7 @@ def why_none(run: RunSummary) -> str | None:
     # Without any mark devices' whole traces count; CPUs' are cut by marks alone.
     is_empty = not any(len(graph.points) for graph in graphs.values() if graph is not None)
     if is_empty or (unmarked and len(unmarked) < len(graphs)):
-        return f"no steps are marked on {_named(unmarked)}"
+        return f"no steps are marked on {_named(unmarked or [rank.rank for rank in graphs])}"
     taken = BYTES_PER_EDGE * sum(len(graph.edges) for graph in graphs.values() if graph is not None)
     if taken > machine_memory():
         return f"one graph of all ranks takes up to {megabytes(taken)} of memory, more than there is here"

@@ -132,7 +132,7 @@ class HostStates(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """What was trained on: `CIFAR-10`, or `synthetic`, whose loss and accuracy mean nothing."""
+    """What was trained on: `CIFAR-10`, `digits`, or `synthetic`, whose loss and accuracy mean nothing."""
 
     name: str
     samples: int

@@ -35,7 +35,16 @@ from tracer.commands.options import (
     tell,
     terminal,
 )
-from tracer.config import LONG_BLOCK, STRATEGY_TRAITS, SYNTHETIC_SAMPLES, DeviceType, RecordConfig, Setup, Strategy
+from tracer.config import (
+    DATA_SETS,
+    LONG_BLOCK,
+    STRATEGY_TRAITS,
+    SYNTHETIC_SAMPLES,
+    DeviceType,
+    RecordConfig,
+    Setup,
+    Strategy,
+)
 from tracer.errors import TracerError, UsageError
 from tracer.views import DARK, LIGHT, csv_text
 
@@ -222,7 +231,9 @@ def _of_round(options: argparse.Namespace, setup: Setup) -> RecordConfig:
 def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
     """Return the batches, and with --fourfold larger ones, up to an epoch: memory may end the row before."""
     fourfold = sorted(set(batches))
-    while options.fourfold and fourfold[-1] * 4 <= (options.epoch_samples or SYNTHETIC_SAMPLES):
+    name = (options.data or "").partition(":")[0]
+    samples = DATA_SETS[name][1] if name in DATA_SETS else options.epoch_samples or SYNTHETIC_SAMPLES
+    while options.fourfold and fourfold[-1] * 4 <= samples:
         fourfold.append(fourfold[-1] * 4)
     return fourfold
 
