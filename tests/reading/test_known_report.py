@@ -9,7 +9,7 @@ from analyzers.json_documents import encoded
 from analyzers.lazy_fields import completed, computed, evaluated
 from analyzers.reporting import Report, Summary
 from tests.support.cached import RUN, entries, told
-from tests.support.samples import REPORTED, SAMPLES, reported
+from tests.support.samples import OWN, REPORTED, SAMPLES, reported
 from tests.support.tiers import quarters
 from tracer.cli import main
 from tracer.reading import known_report
@@ -49,7 +49,7 @@ def test_the_second_screen_takes_no_rank_from_the_cache(cache, run, reads, unpac
     assert {entry.stat().st_mode & 0o777 for entry in reports(cache)} == {0o600}
 
 
-@pytest.mark.parametrize("name", quarters(sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())))
+@pytest.mark.parametrize("name", quarters(sorted(run.name for run in OWN)))
 def test_samples_say_the_same_screen(cache, capsys, name):
     words = (SAMPLES / name, "--notes")
     first = screen(capsys, *words)
