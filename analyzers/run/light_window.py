@@ -24,7 +24,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, values_at
 from analyzers.run.partners import Partners, SharedNames, find_partners, first_difference, shared_names
-from analyzers.trace import LIGHT_STEP, STEP, Category, Events, Kind
+from analyzers.trace import LIGHT_STEP, STEP, Category, Events, Kind, launch_rows
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,13 @@ class Joined:
 
     The full window's rows come first, in their order. Behind them are the events that the light window alone holds, of
     which nothing is known but what they are called, when they ran, and about when they would have been launched.
-    `marks` are when the light window's steps begin and end on the host, in order; none where it has no marks.
+    `launch_ends_ns` is when the light window's call returned that launched each row, UNKNOWN for none. `marks` are when
+    its steps begin and end on the host, in order; none where it has no marks.
     """
 
     full: Events
     light: Events
+    launch_ends_ns: Int64
     joining: Joining
     marks: tuple[Int64, Int64]
 
@@ -69,14 +71,21 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
     is_estimated = bool(len(rows)) and bool((light.launched_ns[rows] == UNKNOWN).all())
     launched_ns = estimated_launches(full, light, joined) if is_estimated else light.launched_ns
     is_estimated &= bool((launched_ns[rows] != UNKNOWN).any())
+    ends_ns = _launch_ends(light)
+    if is_estimated:
+        lengths_ns = values_at(_launch_ends(full) - full.launched_ns, _find_partners(light, joined))
+        ends_ns = np.where((launched_ns == UNKNOWN) | (lengths_ns == UNKNOWN), UNKNOWN, launched_ns + lengths_ns)
     light = replace(light, launched_ns=launched_ns)
     only_full = np.setdiff1d(np.flatnonzero(full.on_device), joined.full)
     only_light = np.setdiff1d(rows, joined.light)
     timed = _blank_rows(_at_light_times(full, light, joined), only_full)
     joining = Joining(len(joined.full), len(only_full), len(only_light), is_estimated)
     marks = _find_marks(light, LIGHT_STEP)
+    launch_ends_ns = np.full(len(full), UNKNOWN, dtype=np.int64)
+    launch_ends_ns[joined.full] = ends_ns[joined.light]
     if not len(only_light):
-        return Joined(full, timed, joining, marks)
+        return Joined(full, timed, launch_ends_ns, joining, marks)
+    launch_ends_ns = np.r_[launch_ends_ns, ends_ns[only_light]]
     behind = len(full) + np.arange(len(only_light))
     named = replace(full, names=names.names)
     more = _by_name_alone(named, light.take(only_light), names.light[only_light])
@@ -86,7 +95,14 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
         launched_ns=launches_in_full(full, light, joined, launched_ns, only_light),
     )
     longer = Events.joined([named, more_in_full])
-    return Joined(_blank_rows(longer, behind), Events.joined([replace(timed, names=names.names), more]), joining, marks)
+    timed = Events.joined([replace(timed, names=names.names), more])
+    return Joined(_blank_rows(longer, behind), timed, launch_ends_ns, joining, marks)
+
+
+def _launch_ends(events: Events) -> Int64:
+    """Return when the call returned that launched each row, UNKNOWN for none."""
+    calls = launch_rows(events.category, events.correlation, events.start_ns, events.correlation)
+    return values_at(events.end_ns, calls)
 
 
 def _explain_mismatch(full: Events, light: Events, names: SharedNames, window: str) -> str:

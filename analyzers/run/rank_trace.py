@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -62,6 +62,8 @@ class RankTrace:
     lost: tuple[Notice, ...] = ()
     mismatch: str | None = None  # why the light window that there is could not be joined
     joining: Joining | None = None  # how much of the light window was
+    # When the light window's call returned that launched each row, UNKNOWN for none; empty without such a window.
+    launch_ends_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     # When the light window's steps begin and end on the host; None where it does not say.
     light_marks: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
@@ -223,7 +225,14 @@ def _with_times(trace: RankTrace, retimed: Joined | Mismatch | None) -> RankTrac
     if isinstance(retimed, Mismatch):
         return replace(trace, mismatch=retimed.reason)
     marks = retimed.marks if len(retimed.marks[0]) else None
-    return replace(trace, events=retimed.full, timed=retimed.light, joining=retimed.joining, light_marks=marks)
+    return replace(
+        trace,
+        events=retimed.full,
+        timed=retimed.light,
+        joining=retimed.joining,
+        launch_ends_ns=retimed.launch_ends_ns,
+        light_marks=marks,
+    )
 
 
 def _light_times(

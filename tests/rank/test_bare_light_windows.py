@@ -62,12 +62,22 @@ def test_without_launches_a_light_window_says_the_same_to_the_nanosecond(changed
     path = changed("bare", run)
     assert codes(path) - codes(SAMPLES / run) == {Code.LAUNCHES_ARE_ESTIMATED}
     for name in ("windows", "collectives", "unmatched", "groups", "layers", "kernels", "operators"):
-        assert rows(path, name) == rows(SAMPLES / run, name), name
+        assert rows(path, name, "idle") == rows(SAMPLES / run, name, "idle"), name
     for bare, recorded in zip(summarized(path).measured, summarized(SAMPLES / run).measured, strict=True):
         for field in fields(Cost):
             assert np.array_equal(getattr(bare.cost, field.name), getattr(recorded.cost, field.name)), field.name
     launches = ("launched_ns", "queued_ns", "late_launch_ns")
     assert rows(path, "buckets", *launches) == rows(SAMPLES / run, "buckets", *launches)
+
+
+@pytest.mark.parametrize("run", quarters(["resnet18-ddp2", "resnet18-dp4", "resnet50-ddp4-bf16", "resnet18-ddp1"]))
+def test_estimated_launches_say_nearly_the_same_of_idle_time(changed, run):
+    """A fiftieth of it is said to be of another cause than by the launches that were recorded."""
+    bare, recorded = (
+        sum(rank.timed.idle.ns.sum(axis=(0, 2)) for rank in summarized(path).ranks)
+        for path in (changed("bare", run), SAMPLES / run)
+    )
+    assert np.abs(bare - recorded).sum() / 2 < recorded.sum() / 50
 
 
 def test_estimated_launches_are_near_those_that_a_light_window_had(changed):

@@ -16,6 +16,7 @@ from analyzers.rank.summary import summarize
 from analyzers.run.layout import find
 from analyzers.run.light_window import Mismatch, retime
 from analyzers.run.loading import load
+from analyzers.trace import Category, launch_times
 from tests.support import idle_brute_force as reference
 from tests.support.brute_force import windows
 from tests.support.drawing import LOADER, draw
@@ -44,10 +45,12 @@ def test_collections_and_allocations_are_causes_of_their_own(tmp_path):
         host("gc of generation 0", 29, 2, category="gc"),  # in an operator
         *kernel("second", 36, 40, 5),
     ]
-    expected = {
-        "gc": 4 + 2, "synchronize": 4, "allocator": 5, "operator": 14 - 5 - 2, "python": 1 + 2 + 1, "launch_latency": 4
-    }  # fmt: skip
+    # From the call that waits on, until the next launch, the thread's own work is that call's price.
+    expected = {"gc": 4, "synchronize": 4 + 17 - 5, "allocator": 5, "python": 1, "launch_latency": 4}
     assert causes(traced(tmp_path, *rows)) == us(expected)
+    rows.pop(4)
+    expected = {"gc": 6 + 2, "allocator": 5, "operator": 14 - 5 - 2, "python": 1 + 4 + 1, "launch_latency": 4}
+    assert causes(traced(tmp_path / "no_call", *rows)) == us(expected)
 
 
 @pytest.mark.parametrize(
@@ -80,24 +83,39 @@ def test_what_lies_before_the_launch_is_the_hosts(tmp_path):
         host("aten::add", 21, 7),
         *kernel("second", 25, 30, 5),
     ]
-    expected = {"input": 3, "synchronize": 3, "operator": 7, "python": 2, "launch_latency": 5}
+    # What drains the queue is there until something is launched again.
+    expected = {"input": 3, "operator": 1, "synchronize": 3 + 8, "launch_latency": 5}
     assert causes(traced(tmp_path, *rows)) == us(expected)
     lines = idle(traced(tmp_path, *rows)).lines
     named = dict(zip(zip(lines.name, lines.call, strict=True), lines.ns.tolist(), strict=True))
-    assert named[("aten::item", "cudaStreamSynchronize")] == 3_000
-    assert named[("aten::item", "")] == 3_000
+    assert named[("aten::item", "cudaStreamSynchronize")] == 11_000
+    assert named[("aten::item", "")] == 1_000
     since = 1_700_000_000_000_000_000
     assert [
         ((start - since) // 1000, (end - since) // 1000, *rest) for start, end, *rest in drawn(traced(tmp_path, *rows))
     ] == [
         (10, 13, "input", LOADER, None),
         (13, 14, "operator", "aten::item", None),
-        (14, 17, "synchronize", "aten::item", "cudaStreamSynchronize"),
-        (17, 19, "operator", "aten::item", None),
-        (19, 21, "python", None, None),
-        (21, 25, "operator", "aten::add", None),
+        (14, 25, "synchronize", "aten::item", "cudaStreamSynchronize"),
         (25, 30, "launch_latency", "aten::add", None),
     ]
+
+
+def test_a_launch_of_any_thread_fills_the_queue_again(tmp_path):
+    rows = [
+        step(3, 0, 100),
+        *kernel("first", 1, 2, 8),  # idle from 10 to 16, from 18 to 30
+        called("cudaDeviceSynchronize", 9, 3),
+        *kernel("second", 14, 16, 2, tid=ENGINE),
+        *kernel("third", 25, 30, 5),
+    ]
+    expected = {"synchronize": 0, "python": 4 + 7, "launch_latency": 2 + 5}
+    assert causes(traced(tmp_path, *rows)) == us({cause: ns for cause, ns in expected.items() if ns})
+
+
+def test_what_starts_long_after_its_launch_was_queued_for_something(tmp_path):
+    rows = [step(3, 0, 200), *kernel("a", 1, 2, 8), *kernel("b", 12, 112, 8)]
+    assert causes(traced(tmp_path, *rows)) == us({"python": 2, "launch_latency": 20.5, "dependency": 79.5})
 
 
 def test_only_the_launching_thread_counts(tmp_path):
@@ -167,7 +185,7 @@ def test_a_copy_into_pageable_memory_blocks(tmp_path):
         copy,
         *kernel("b", 22, 24, 5),
     ]
-    assert causes(traced(tmp_path, *rows))[0]["synchronize"] == 5_000
+    assert causes(traced(tmp_path, *rows))[0]["synchronize"] == 5_000 + 2_000
     pinned = copy | {"name": "Memcpy DtoH (Device -> Pinned)"}
     rows[-3] = pinned
     assert "synchronize" not in causes(traced(tmp_path / "pinned", *rows))[0]
@@ -277,34 +295,47 @@ def test_the_first_recorded_window_equals_the_brute_force(run):
 # Light windows.
 
 
-def retimed():
+def retimed(*categories):
     full = draw(step="33333333333333", loader="..llll", compute="aa.......bb..c", launch={"compute": "^......^..^"})
-    quick = draw(compute="aa...bb..c", launch={"compute": "^...^..^"})
-    joined = retime(full.events, quick.events.take(np.isin(quick.events.category, (1, 4))))
+    quick = draw(compute="aa...bb..c", launch={"compute": "^...^...^"})
+    rows = quick.events.take(np.isin(quick.events.category, categories))
+    launched_ns = launch_times(rows.category, rows.correlation, rows.start_ns)
+    joined = retime(full.events, replace(rows, launched_ns=launched_ns))
     assert not isinstance(joined, Mismatch)
-    return replace(full, events=joined.full, timed=joined.light)
+    return replace(full, events=joined.full, timed=joined.light, launch_ends_ns=joined.launch_ends_ns)
 
 
-def test_a_light_windows_gap_is_divided_as_the_full_windows():
-    # In full 7 ns before `b`, 4 of them input, 1 python, 2 the launch's: here 3. Before `c` 2 in both.
-    trace = retimed()
+def told(trace):
+    return [(start, end, cause) for start, end, cause, *_ in drawn(trace)]
+
+
+def test_a_light_windows_gaps_are_told_by_its_own_launches():
+    # Before `b` 5 ns are the host's in full, 4 of them input: here 2. Before `c` none is, and here 1.
+    trace = retimed(Category.KERNEL, Category.LAUNCH)
     assert causes(trace.in_full()) == [{"input": 4, "python": 1, "launch_latency": 2 + 1, "kernel_gap": 1}]
-    assert causes(trace) == [{"input": 1, "python": 2 - 1, "launch_latency": 1 + 1, "kernel_gap": 1}]
-    # Drawn in full where it was, else in order of cause.
-    in_full, light = (
-        [(start, end, cause) for start, end, cause, *_ in drawn(each)] for each in (trace.in_full(), trace)
-    )
-    assert in_full == [
+    assert causes(trace) == [{"input": 1, "python": 1, "launch_latency": 1 + 1, "unknown": 1}]
+    assert told(trace.in_full()) == [
         (2, 6, "input"),
         (6, 7, "python"),
         (7, 9, "launch_latency"),
         (11, 12, "launch_latency"),
         (12, 13, "kernel_gap"),
     ]
-    assert light == [
+    # In order of cause, where in full it was.
+    assert told(trace) == [
         (2, 3, "input"),
         (3, 4, "python"),
         (4, 5, "launch_latency"),
+        (7, 8, "unknown"),
+        (8, 9, "launch_latency"),
+    ]
+
+
+def test_without_launches_of_its_own_each_is_as_long_before_its_event_as_in_full():
+    trace = retimed(Category.KERNEL)
+    assert told(trace) == [
+        (2, 3, "python"),  # of 1 ns, 4 fifths rounded down are input
+        (3, 5, "launch_latency"),
         (7, 8, "launch_latency"),
         (8, 9, "kernel_gap"),
     ]

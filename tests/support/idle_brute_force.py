@@ -22,7 +22,7 @@ CAUSES = (
     *("launch_latency", "kernel_gap", "dependency", "unknown", "profiler", "allocator", "gc"),
 )
 # Of what a thread may be in at once, the first.
-STATES = ("input", "allocator", "synchronize", "gc", "operator")
+STATES = ("input", "allocator", "synchronize", "drained", "gc", "operator")
 CALLS = ("cuda_runtime", "cuda_driver", "hip_runtime")
 ALLOCATES = re.compile(
     "(cuda|hip)(Malloc|MallocHost|HostAlloc|HostMalloc|Free|FreeHost|HostFree)"
@@ -68,6 +68,8 @@ class Trace:
         for event in events:
             if event.get("cat") in CALLS:
                 self.called.setdefault(event["tid"], []).append(span(event))
+        launching = {id(self.calls[correlation(event)]): event for event in self.active if self.call_of(event)}
+        self.launched = sorted(span(call)[0] for call in self.calls.values() if id(call) in launching)
         self.host: dict[Any, dict[str, list[Span]]] = {}
         pageable = {correlation(event) for event in self.active if event["name"] == "Memcpy DtoH (Device -> Pageable)"}
         for event in events:
@@ -86,6 +88,10 @@ class Trace:
                 state = "operator"
             if state:
                 self.host.setdefault(event["tid"], {}).setdefault(state, []).append(span(event))
+        self.drained = {
+            thread: merged([(end, self.next_launch(end)) for _, end in states.get("synchronize", [])])
+            for thread, states in self.host.items()
+        }
         self.host = {
             thread: {state: merged(spans) for state, spans in states.items()} for thread, states in self.host.items()
         }
@@ -94,6 +100,10 @@ class Trace:
             sorted(self.active, key=lambda event: (str(stream(event)), span(event)[0])), stream
         ):
             self.before |= {id(event): earlier for earlier, event in itertools.pairwise(same)}
+
+    def next_launch(self, since: int) -> int:
+        at = bisect.bisect_left(self.launched, since)
+        return self.launched[at] if at < len(self.launched) else 10**18
 
     def call_of(self, event: Event | None) -> Event | None:
         return None if event is None else self.calls.get(correlation(event))
@@ -190,17 +200,17 @@ def pieces_of(trace: Trace, gap: Gap, delay: int) -> Iterator[tuple[str, Span]]:
     called, returned = span(gap.call)
     queued = min(max(called, begin), stop)
     states = {name: meeting(spans, begin, queued) for name, spans in trace.host.get(gap.call["tid"], {}).items()}
+    states["drained"] = meeting(trace.drained.get(gap.call["tid"], []), begin, queued)
     edges = {begin, queued, *(edge for spans in states.values() for pair in spans for edge in pair)}
     for here, following in itertools.pairwise(sorted(edge for edge in edges if begin <= edge <= queued)):
         state = next((name for name in STATES if any(a <= here < b for a, b in states.get(name, ()))), "python")
-        yield state, (here, following)
+        yield "synchronize" if state == "drained" else state, (here, following)
     is_first = span(gap.ender)[0] == trace.first[correlation(gap.ender)]
-    if is_first and begin <= called < stop:
-        yield "launch_latency", (queued, stop)
-        return
+    is_inside = begin <= called < stop
+    delay = 20_000 if is_inside else min(delay, 20_000)
     latency = min(max(returned + delay, queued), stop) - queued if is_first else 0
     yield "launch_latency", (queued, queued + latency)
-    yield rest_of(trace, gap), (queued + latency, stop)
+    yield "dependency" if is_inside else rest_of(trace, gap), (queued + latency, stop)
 
 
 def rest_of(trace: Trace, gap: Gap) -> str:

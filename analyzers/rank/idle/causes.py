@@ -1,11 +1,11 @@
 """Causes of idle time: gaps divided by what their launching threads did.
 
-    host        |aten::item......|  python  |op|[launch]
+    host        |op|synchronize|  python  |op|[launch]
     device    aaa                                   bbb
-    gap          |synchronize,op | python  |op|latency|
+    gap          |op|synchronize             |latency|      until the next launch nothing is queued: the call drained it
 
-A light window has no host rows. Its gaps have their lengths from there, and their division from the gap before the same
-event in the full window.
+A light window has no host rows. Its launches are its own; what lies before them is divided as before the same event in
+the full window.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, find, rows_by
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct, find, rows_by, values_at
 from analyzers.intervals import Intervals, crossings, union_of
 from analyzers.rank.idle.gaps import Gaps, LaunchCalls, ended_before
 from analyzers.rank.idle.host_states import Cause, HostStates, ThreadStates
@@ -23,6 +23,10 @@ from analyzers.trace import Category, Events
 
 # A device's own pause between two kernels takes about a microsecond; the longest seen is 31.
 LONGEST_KERNEL_GAP_NS = 50_000
+# What starts later after its launch was queued behind something.
+LONGEST_LATENCY_NS = 20_000
+# What a thread does for itself: after a call that drained the queue, it is that call's price.
+_OWN_WORK = (Cause.GC, Cause.OPERATOR, Cause.PYTHON)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,8 @@ def unknown_pieces(gaps: Gaps, chosen: Mask) -> Pieces:
     return Pieces(rows, cause, phase, nothing, nothing, gaps.start_ns[rows], gaps.length_ns[rows])
 
 
-def with_overhead(pieces: Pieces, calls: LaunchCalls, events: Events) -> Pieces:
-    """Return the pieces, what the profiler's own work covers of them as such.
+def with_overhead(pieces: Pieces, thread: Int64, events: Events) -> Pieces:
+    """Return the pieces, what the profiler's own work covers of them as such; `thread` launched each gap's ender.
 
     It flushes buffers on a thread of its own, which holds up nobody but within a call of the launching thread.
     """
@@ -66,11 +70,14 @@ def with_overhead(pieces: Pieces, calls: LaunchCalls, events: Events) -> Pieces:
     untouched, pieces = pieces.take(~meets), pieces.take(meets)
     flushes = np.array(["flush" in name.lower() for name in events.names], dtype=bool)[events.name[rows]]
     anywhere = union_of(events.start_ns[rows[~flushes]], events.end_ns[rows[~flushes]])
-    parts = []
-    for thread, chosen in rows_by(calls.thread[pieces.gap]).items():
-        held = _within_calls(events, rows[flushes], thread)
-        parts.append(_covered(pieces.take(chosen), anywhere | union_of(events.start_ns[held], events.end_ns[held])))
-    return Pieces.joined([untouched, *parts])
+    parts = [untouched]
+    for number, chosen in rows_by(thread[pieces.gap]).items():
+        held = _within_calls(events, rows[flushes], number)
+        at_work = anywhere | union_of(events.start_ns[held], events.end_ns[held])
+        cut, is_covered = _cut(pieces.take(chosen), at_work)
+        cause, call = np.where(is_covered, Cause.PROFILER, cut.cause), np.where(is_covered, UNKNOWN, cut.call)
+        parts.append(replace(cut, cause=cause, call=call))
+    return Pieces.joined(parts)
 
 
 def _within_calls(events: Events, rows: Int64, thread: int) -> Int64:
@@ -81,14 +88,25 @@ def _within_calls(events: Events, rows: Int64, thread: int) -> Int64:
     return rows[events.end_ns[rows] <= reach[np.searchsorted(events.start_ns[calls], events.start_ns[rows], "right")]]
 
 
-def _covered(pieces: Pieces, covering: Intervals) -> Pieces:
-    """Return pieces, the parts of them that some time covers as the profiler's."""
+def _cut(pieces: Pieces, covering: Intervals) -> tuple[Pieces, Mask]:
+    """Return pieces cut where some time begins and ends, and which of them it covers."""
     edges = np.r_[np.iinfo(np.int64).min // 2, np.stack([covering.start, covering.end], axis=1).ravel()]
     met = crossings(pieces.start_ns, pieces.start_ns + pieces.ns, edges, np.r_[edges[1:], np.iinfo(np.int64).max // 2])
-    parts, is_covered = pieces.take(met.mine), met.theirs % 2 == 1
-    cause = np.where(is_covered, Cause.PROFILER, parts.cause)
-    call = np.where(is_covered, UNKNOWN, parts.call)
-    return replace(parts, cause=cause, call=call, start_ns=met.start, ns=met.end - met.start)
+    return replace(pieces.take(met.mine), start_ns=met.start, ns=met.end - met.start), met.theirs % 2 == 1
+
+
+def _with_refilling(pieces: Pieces, thread: Int64, states: HostStates) -> Pieces:
+    """Return the hosts' pieces, each thread's own work between a call that waits and the next launch as that call's."""
+    parts = [pieces.take(slice(0))]
+    for number, chosen in rows_by(thread[pieces.gap]).items():
+        calls, drained_ns, refilled_ns = states.refills(number)
+        cut, is_covered = _cut(pieces.take(chosen), union_of(drained_ns, refilled_ns))
+        is_price = is_covered & np.isin(cut.cause, _OWN_WORK)
+        call = values_at(calls, np.searchsorted(drained_ns, cut.start_ns, side="right") - 1)
+        cause = np.where(is_price, Cause.SYNCHRONIZE, cut.cause)
+        name = np.where(is_price, states.around(call), cut.name)
+        parts.append(replace(cut, cause=cause, name=name, call=np.where(is_price, call, cut.call)))
+    return Pieces.joined(parts)
 
 
 def not_known(pieces: Pieces, lacking: Mask) -> Pieces:
@@ -98,45 +116,58 @@ def not_known(pieces: Pieces, lacking: Mask) -> Pieces:
     return replace(pieces, cause=np.where(chosen, Cause.UNKNOWN, pieces.cause), name=name, call=call)
 
 
-def divided(gaps: Gaps, states: HostStates, phases: Phases, calls: LaunchCalls, events: Events) -> Pieces:
-    """Return the pieces of gaps on accelerators, of which host and device rows are on one clock."""
-    known = calls.row != UNKNOWN
-    queued_ns = np.where(known, np.clip(calls.start_ns, gaps.start_ns, gaps.end_ns), gaps.start_ns)
-    hosts = _hosts_part(gaps, np.where(known, queued_ns, gaps.start_ns), calls.thread, states, phases)
-    latency_end_ns = _latency_end(gaps, calls, queued_ns)
+def before_launch(gaps: Gaps, calls: LaunchCalls, states: HostStates, phases: Phases) -> Pieces:
+    """Return what of gaps lies before the launches of their enders, by what the launching threads were in."""
+    return _with_refilling(_hosts_part(until_launch(gaps, calls), calls.thread, states, phases), calls.thread, states)
+
+
+def until_launch(gaps: Gaps, calls: LaunchCalls) -> Gaps:
+    """Return of each gap what lies before the launch of its ender: nothing where no launch is known."""
+    queued_ns = np.clip(calls.start_ns, gaps.start_ns, gaps.end_ns)
+    return replace(gaps, end_ns=np.where(calls.is_known, queued_ns, gaps.start_ns))
+
+
+def since_launch(gaps: Gaps, calls: LaunchCalls, states: HostStates, phases: Phases, events: Events) -> Pieces:
+    """Return the other pieces: the launch under way, and what held an event that was queued; whole gaps as unknown.
+
+    `events` are at the times of the gaps' window.
+    """
+    queued_ns = until_launch(gaps, calls).end_ns
+    is_inside = calls.is_known & (calls.start_ns >= gaps.start_ns) & (calls.start_ns < gaps.end_ns)
+    latency_end_ns = _latency_end(gaps, calls, queued_ns, is_inside)
     follows = ended_before(events, gaps.ender) == gaps.start_ns
-    pauses = follows & (gaps.length_ns <= LONGEST_KERNEL_GAP_NS)
+    pauses = follows & ~is_inside & (gaps.length_ns <= LONGEST_KERNEL_GAP_NS)
     rest = np.where(pauses, Cause.KERNEL_GAP, Cause.DEPENDENCY)
     latency = np.full(len(gaps), Cause.LAUNCH_LATENCY)
-    name, phase = states.around(calls.row), phases.at(calls.start_ns)
-    parts = [hosts, unknown_pieces(gaps, ~known)]
+    name = states.around(calls.row)
+    phase = np.where(calls.row == UNKNOWN, Phase.NOT_KNOWN, phases.at(calls.in_full_ns))
+    parts = [unknown_pieces(gaps, ~calls.is_known)]
     for cause, start, end in ((latency, queued_ns, latency_end_ns), (rest, latency_end_ns, gaps.end_ns)):
-        rows = np.flatnonzero(known & (end > start))
+        rows = np.flatnonzero(calls.is_known & (end > start))
         nothing = np.full(len(rows), UNKNOWN, dtype=np.int64)
         lengths = (end - start)[rows]
         parts.append(Pieces(rows, cause[rows], phase[rows], name[rows], nothing, start[rows], lengths))
-    return with_overhead(Pieces.joined(parts), calls, events)
+    return Pieces.joined(parts)
 
 
-def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64) -> Int64:
-    """Return until when each gap is the launch's: to its end where the launch lies in it, else for the usual delay.
+def _latency_end(gaps: Gaps, calls: LaunchCalls, queued_ns: Int64, is_inside: Mask) -> Int64:
+    """Return until when each gap is the launch's: to its end where that lies in it, else for the usual delay.
 
-    Of the events that one call launches only the first waits for it.
+    Neither is longer than a launch takes; and of the events that one call launches only the first waits for it.
     """
-    launched_inside = (calls.start_ns >= gaps.start_ns) & (calls.start_ns < gaps.end_ns) & (calls.row != UNKNOWN)
-    event = distinct(gaps.ender[launched_inside]).first
-    delays_ns = (gaps.end_ns - calls.end_ns)[launched_inside][event]
+    event = distinct(gaps.ender[is_inside]).first
+    delays_ns = (gaps.end_ns - calls.end_ns)[is_inside][event]
     # Rounded down to whole nanoseconds; where no launch tells the delay, the call alone counts.
-    delay_ns = int(np.floor(np.median(delays_ns))) if len(delays_ns) else 0
-    usual_ns = np.clip(calls.end_ns + delay_ns, queued_ns, gaps.end_ns)
-    end_ns: Int64 = np.where(calls.is_first, np.where(launched_inside, gaps.end_ns, usual_ns), queued_ns)
-    return end_ns
+    usual_ns = min(int(np.floor(np.median(delays_ns))), LONGEST_LATENCY_NS) if len(delays_ns) else 0
+    delay_ns = np.where(is_inside, LONGEST_LATENCY_NS, usual_ns)
+    end_ns: Int64 = np.clip(calls.end_ns + delay_ns, queued_ns, gaps.end_ns)
+    return np.where(calls.is_first, end_ns, queued_ns)
 
 
-def _hosts_part(gaps: Gaps, until_ns: Int64, thread: Int64, states: HostStates, phases: Phases) -> Pieces:
-    """Return what of each gap lies before an instant, by what a thread was in."""
-    rows = np.flatnonzero(until_ns > gaps.start_ns)
-    return divide_host_time(rows, gaps.start_ns[rows], until_ns[rows], thread[rows], states, phases)
+def _hosts_part(gaps: Gaps, thread: Int64, states: HostStates, phases: Phases) -> Pieces:
+    """Return gaps by what a thread was in."""
+    rows = np.flatnonzero(gaps.end_ns > gaps.start_ns)
+    return divide_host_time(rows, gaps.start_ns[rows], gaps.end_ns[rows], thread[rows], states, phases)
 
 
 def divide_host_time(
@@ -171,14 +202,14 @@ def divided_on_host(gaps: Gaps, states: HostStates, phases: Phases) -> Pieces:
     """Return the pieces of a CPU run's gaps, in which the main thread fetches input or is in Python."""
     thread = np.full(len(gaps), states.main_thread())
     none = unknown_pieces(gaps, np.zeros(len(gaps), dtype=bool))
-    pieces = Pieces.joined([none, _hosts_part(gaps, gaps.end_ns, thread, states, phases)])
+    pieces = Pieces.joined([none, _hosts_part(gaps, thread, states, phases)])
     is_input = pieces.cause == Cause.INPUT
     no_call = np.full(len(pieces.gap), UNKNOWN, dtype=np.int64)
     return replace(pieces, cause=np.where(is_input, Cause.INPUT, Cause.PYTHON), call=no_call)
 
 
 def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
-    """Return the full window's division at the lengths that gaps have in the light window.
+    """Return the full window's division at the lengths that gaps have in the light window, side by side in its order.
 
     Gaps before the same event on the same device are alike; one without its like is unknown. With C the length of a
     gap's pieces up to and with one of them, in order, F and L the gap's full and light length, that piece ends at
@@ -187,24 +218,25 @@ def as_long_as(timed: Gaps, full: Gaps, pieces: Pieces) -> Pieces:
     width = int(max(timed.ender.max(initial=0), full.ender.max(initial=0))) + 2
     key = timed.device * width + timed.ender
     order = np.argsort(key, kind="stable")
-    like = find(key[order], np.where(full.ender >= 0, full.device * width + full.ender, UNKNOWN - width))
+    has_pieces = (full.ender >= 0) & (full.length_ns > 0)
+    like = find(key[order], np.where(has_pieces, full.device * width + full.ender, UNKNOWN - width))
     timed_of = np.where(like >= 0, order[like] if len(order) else UNKNOWN, UNKNOWN)
-    matched = np.zeros(len(timed), dtype=bool)
+    matched = timed.length_ns <= 0
     matched[timed_of[timed_of >= 0]] = True
     kept = pieces.take(timed_of[pieces.gap] >= 0).in_order()
     gap = timed_of[kept.gap]
-    ns = _scaled(kept.gap, kept.ns, full.length_ns[kept.gap], timed.length_ns[gap])
-    scaled = Pieces(gap, kept.cause, kept.phase, kept.name, kept.call, kept.start_ns, ns)
+    begin_ns, end_ns = _scaled(kept.gap, kept.ns, full.length_ns[kept.gap], timed.length_ns[gap])
+    start_ns = timed.start_ns[gap] + begin_ns
+    scaled = Pieces(gap, kept.cause, kept.phase, kept.name, kept.call, start_ns, end_ns - begin_ns)
     return Pieces.joined([scaled, unknown_pieces(timed, ~matched)]).in_order()
 
 
-def _scaled(gap: Int64, ns: Int64, full_ns: Int64, light_ns: Int64) -> Int64:
-    """Return lengths, those of each gap side by side, in proportion; see `as_long_as`."""
+def _scaled(gap: Int64, ns: Int64, full_ns: Int64, light_ns: Int64) -> tuple[Int64, Int64]:
+    """Return where lengths, those of each gap side by side, begin and end in proportion; see `as_long_as`."""
     total = np.cumsum(ns)
     begins = np.flatnonzero(np.r_[True, np.diff(gap) != 0][: len(gap)])
     base = np.repeat((total - ns)[begins], np.diff(np.r_[begins, len(gap)]))
-    until = _proportion(total - base, light_ns, full_ns)
-    return until - _proportion(total - base - ns, light_ns, full_ns)
+    return _proportion(total - base - ns, light_ns, full_ns), _proportion(total - base, light_ns, full_ns)
 
 
 # Products of lengths below it fit 64 bits.

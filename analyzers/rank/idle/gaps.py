@@ -7,13 +7,14 @@ device     aaa...bb..cc.....dd       gaps before b, c and d; the last lies in wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, find
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, find, values_at
 from analyzers.intervals import Intervals, crossings, union_of
 from analyzers.rank.host import Host
+from analyzers.run import RankTrace
 from analyzers.trace import Category, Events
 
 
@@ -71,16 +72,29 @@ def _of_device(events: Events, launched_ns: Int64, device: DeviceTime) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class LaunchCalls:
-    """The launch call [start, end) behind each gap's ender, and its row; UNKNOWN where the trace has none.
+    """The launch call [start, end) behind each gap's ender, in its window's times; UNKNOWN where the trace has none.
 
-    `is_first` marks enders that began before all other events of their call: a graph's call launches many.
+    `row`, `thread`, and the instant `in_full_ns` are the full window's. `is_first` marks enders that began before all
+    other events of their call: a graph's call launches many.
     """
 
     row: Int64
+    thread: Int64
+    in_full_ns: Int64
     start_ns: Int64
     end_ns: Int64
-    thread: Int64
-    is_first: Int64
+    is_first: Mask
+
+    @property
+    def is_known(self) -> Mask:
+        """Whether each ender has a launch."""
+        known: Mask = (self.start_ns != UNKNOWN) & (self.end_ns != UNKNOWN)
+        return known
+
+    def in_light_window(self, trace: RankTrace, rows: Int64) -> LaunchCalls:
+        """Return the calls of the same device rows at the times of a rank's light window."""
+        start_ns, end_ns = (values_at(column, rows) for column in (trace.timed.launched_ns, trace.launch_ends_ns))
+        return replace(self, start_ns=start_ns, end_ns=end_ns)
 
 
 def launch_calls(host: Host, rows: Int64) -> LaunchCalls:
@@ -93,14 +107,9 @@ def launch_calls(host: Host, rows: Int64) -> LaunchCalls:
     call_of = np.full(len(events) + 1, UNKNOWN, dtype=np.int64)
     call_of[every] = every_call
     call = call_of[rows]
-    known = call != UNKNOWN
-    return LaunchCalls(
-        row=call,
-        start_ns=np.where(known, events.start_ns[call], UNKNOWN),
-        end_ns=np.where(known, events.end_ns[call], UNKNOWN),
-        thread=np.where(known, events.thread[call], UNKNOWN),
-        is_first=known & (events.start_ns[rows] == first[call]),
-    )
+    thread, start_ns, end_ns = (values_at(column, call) for column in (events.thread, events.start_ns, events.end_ns))
+    is_first = (call == UNKNOWN) | (values_at(events.start_ns, rows) == first[call])
+    return LaunchCalls(call, thread, start_ns, start_ns, end_ns, is_first)
 
 
 def _calls(host: Host, rows: Int64) -> Int64:

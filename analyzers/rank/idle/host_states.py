@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -127,6 +128,21 @@ class HostStates:
         in_call = np.where(cause == Cause.SYNCHRONIZE, in_call, UNKNOWN)
         states = ThreadStates(edges[:-1], edges[1:], cause, self._names(within), in_call)
         return _with_functions(states, self._host.events.samples, thread)
+
+    def refills(self, thread: int) -> tuple[Int64, Int64, Int64]:
+        """Return one thread's calls that wait, by end; when each one ended, and when anything was launched next."""
+        events = self._host.events
+        calls = np.flatnonzero(self.is_synchronizing & (events.thread == thread))
+        calls = calls[np.argsort(events.end_ns[calls], kind="stable")]
+        at = np.searchsorted(self._launched_ns, events.end_ns[calls])
+        return calls, events.end_ns[calls], np.r_[self._launched_ns, _AFTER][at]
+
+    @cached_property
+    def _launched_ns(self) -> Int64:
+        """Return when the calls began that launched something, on whatever thread, in order."""
+        events = self._host.events
+        calls = self._host.launches(np.flatnonzero(events.on_device))
+        return np.unique(events.start_ns[calls[calls >= 0]])
 
     def around(self, calls: Int64) -> Int64:
         """Return the name of where each call of the runtime was made, UNKNOWN where nothing is around it."""

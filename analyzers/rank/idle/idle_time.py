@@ -15,8 +15,17 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Int64, Mask, distinct, values_at
 from analyzers.intervals import union_of
 from analyzers.rank.host import Autograd, Host, Spans
-from analyzers.rank.idle.causes import Pieces, as_long_as, divided, divided_on_host, not_known
-from analyzers.rank.idle.gaps import DeviceTime, gaps, launch_calls
+from analyzers.rank.idle.causes import (
+    Pieces,
+    as_long_as,
+    before_launch,
+    divided_on_host,
+    not_known,
+    since_launch,
+    until_launch,
+    with_overhead,
+)
+from analyzers.rank.idle.gaps import DeviceTime, Gaps, gaps, launch_calls
 from analyzers.rank.idle.host_states import Cause, HostStates
 from analyzers.rank.idle.idle_track import Divided, shown_names
 from analyzers.rank.idle.launch_facts import Launching, launching, step_rows
@@ -98,14 +107,12 @@ def idle_of(
     `step` is the step of each window. `timed` are the windows to be told of, `full` those at the full window's times:
     the same where there is no light window.
     """
-    host, events, states, in_phases = ran.host, trace.events, ran.states, ran.phases
+    host, events, states = ran.host, trace.events, ran.states
     found = gaps(trace.timed, events.launched_ns, timed)
     if trace.is_cpu_run:
-        pieces = divided_on_host(found, states, in_phases)
+        pieces = divided_on_host(found, states, ran.phases)
     else:
-        alike = gaps(events, events.launched_ns, full) if trace.is_light else found
-        pieces = divided(alike, states, in_phases, launch_calls(host, alike.ender), events)
-        pieces = as_long_as(found, alike, pieces) if trace.is_light else pieces
+        pieces = _divided(trace, ran, found, gaps(events, events.launched_ns, full) if trace.is_light else found)
         pieces = not_known(pieces, _lacking(events, step_rows(host), step)[found.window])
     divided_gaps = Divided(found, pieces, events, by_proportion=trace.is_light and not trace.is_cpu_run)
     ns = np.zeros((len(step), len(Cause), len(Phase)), dtype=np.int64)
@@ -118,6 +125,20 @@ def idle_of(
         launching(trace.timed, host, states, timed, step, steps),
     )
     return idle, divided_gaps
+
+
+def _divided(trace: RankTrace, ran: HostRows, found: Gaps, in_full: Gaps) -> Pieces:
+    """Return the pieces of an accelerator's gaps, `in_full` those of the full window, which has the host's rows."""
+    events, states, in_phases = trace.events, ran.states, ran.phases
+    calls = launch_calls(ran.host, in_full.ender)
+    before = before_launch(in_full, calls, states, in_phases)
+    if not trace.is_light:
+        after = since_launch(found, calls, states, in_phases, events)
+        return with_overhead(Pieces.joined([before, after]), calls.thread, events)
+    own = launch_calls(ran.host, found.ender).in_light_window(trace, found.ender)
+    before = with_overhead(before, calls.thread, events)
+    before = as_long_as(until_launch(found, own), until_launch(in_full, calls), before)
+    return Pieces.joined([before, since_launch(found, own, states, in_phases, trace.timed)])
 
 
 def _lacking(events: Events, steps: Mapping[int, int], step: Int64) -> Mask:

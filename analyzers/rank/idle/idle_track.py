@@ -1,7 +1,7 @@
 """Track of a device's idle time: its pieces as stretches of time.
 
 full window     gap  |python|op|python|launch|      each piece where it was
-light window    gap  |op|python......|launch|       at the light gap's length, in order of cause: no instants are known
+light window    gap  |op|python|launch......|       what lies before the launch in proportion, in order of cause
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class IdleTrack:
     """Idle time of one device's windows in disjoint stretches by start, on the epoch.
 
     `cause` and `phase` are Cause and Phase. `name` and `call` index `names`, UNKNOWN for none: the operator, function,
-    module or range that the host was in or launched from, and the call that synchronizes. `by_proportion`: instants
-    inside of a gap are not known, and stretches follow one another in order of cause.
+    module or range that the host was in or launched from, and the call that synchronizes. `by_proportion`: of what
+    lies before a launch instants are not known, and its stretches follow one another in order of cause.
     """
 
     start_ns: Int64
@@ -51,20 +51,18 @@ class Divided:
     def track(self, device: int) -> IdleTrack:
         """Return one device's idle time; neighbors of one gap that say the same are one stretch."""
         pieces = self.pieces.take((self.gaps.device[self.pieces.gap] == device) & (self.pieces.ns > 0))
-        start_ns = self._side_by_side(pieces) if self.by_proportion else pieces.start_ns
-        order = np.argsort(start_ns, kind="stable")
-        pieces, start_ns = pieces.take(order), start_ns[order]
+        pieces = pieces.take(np.argsort(pieces.start_ns, kind="stable"))
         name, call = pieces.name, values_at(self.events.name, pieces.call)
         says = np.stack([pieces.gap, pieces.cause, pieces.phase, name, call])
-        first = np.flatnonzero(np.r_[True, (np.diff(says) != 0).any(axis=0)][: len(order)])
+        first = np.flatnonzero(np.r_[True, (np.diff(says) != 0).any(axis=0)][: len(pieces.gap)])
         # Pieces of a gap tile it, so that a stretch ends where its last piece does.
-        last = np.r_[first[1:], len(order)] - 1 if len(first) else first
+        last = np.r_[first[1:], len(pieces.gap)] - 1 if len(first) else first
         codes, index = np.unique(np.r_[UNKNOWN, name[first], call[first]], return_inverse=True)
         # The first code is UNKNOWN, which stays what it is.
         index = index[1:] - 1
         return IdleTrack(
-            start_ns=start_ns[first],
-            end_ns=(start_ns + pieces.ns)[last],
+            start_ns=pieces.start_ns[first],
+            end_ns=(pieces.start_ns + pieces.ns)[last],
             cause=pieces.cause[first],
             phase=pieces.phase[first],
             name=index[: len(first)],
@@ -72,13 +70,6 @@ class Divided:
             names=tuple(shown_names(self.events, codes[1:])),
             by_proportion=self.by_proportion,
         )
-
-    def _side_by_side(self, pieces: Pieces) -> Int64:
-        """Return where pieces begin that follow one another, gap by gap, from the gap's beginning on."""
-        before = np.cumsum(pieces.ns) - pieces.ns
-        begins = np.flatnonzero(np.r_[True, np.diff(pieces.gap) != 0][: len(pieces.gap)])
-        base = np.repeat(before[begins], np.diff(np.r_[begins, len(pieces.gap)]))
-        return self.gaps.start_ns[pieces.gap] + before - base
 
 
 def shown_names(events: Events, codes: Int64) -> list[str]:
