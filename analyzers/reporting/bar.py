@@ -15,6 +15,8 @@ from analyzers.step_parts import COMPUTE, COPY, IDLE, IDLE_OR_WAIT, TRANSFER, UN
 MOST_OFF = 0.05
 # Where hosts set the pace, and the two windows' waiting differs by this share of the step, nothing tells the split.
 APART, HALF = 0.1, 0.5
+# Windows that cover less of the steps' marks are not called the step: one profiled step, or one of little work.
+COVERED = 0.9
 _DEVICE = (COMPUTE, TRANSFER, UNRESOLVED, COPY)
 
 
@@ -49,6 +51,16 @@ class Bar(msgspec.Struct, frozen=True):
     def idle_share(self) -> float:
         """Return the share of the step in which devices idle or wait for one another."""
         return sum(self.share(part) for part in (WAITING, IDLE, IDLE_OR_WAIT))
+
+    def idle_of_mark(self, mark_ns: float | None) -> float:
+        """Return the same share of steps that are marked so long, where the bar is but the device's part of them."""
+        return self.idle_share if mark_ns is None else 1 - self.step_ns * (1 - self.idle_share) / mark_ns
+
+
+def mark_length(rows: Breakdown) -> float | None:
+    """Return how long steps are marked, ns, where windows cover so little of it that they are the device's part."""
+    mark_ns = float(np.median(rows.mark_ns))
+    return mark_ns if np.median(rows.span_ns - COVERED * rows.mark_ns) < 0 else None
 
 
 def bar_of(analyses: Analyses) -> Bar:

@@ -167,6 +167,11 @@ class Headline(msgspec.Struct, frozen=True):
     step_word: str = "step"
     gain_ns: int | None = None
 
+    @property
+    def is_of_part(self) -> bool:
+        """Whether shares are of the device's part of a step alone."""
+        return self.step_ns is None and self.mark_ns is not None
+
 
 # From here on an interval's ends tell less than what they are of.
 MOST_APART = 2

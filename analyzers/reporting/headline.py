@@ -10,14 +10,14 @@ import numpy as np
 from analyzers.collectives import BandwidthRow
 from analyzers.notices import Code
 from analyzers.rank import CPU_DEVICE, Breakdown
-from analyzers.reporting.bar import Bar
+from analyzers.reporting.bar import Bar, mark_length
 from analyzers.reporting.document import Headline, MarkedRank, RunFacts
 from analyzers.reporting.found import Found, is_odd
 from analyzers.reporting.remedies import CHEAPER_FORMS, Advice
 from analyzers.scenarios import TWENTIETH
 from analyzers.statistics import LEAST_SHARE
 from analyzers.step_parts import BY_CAUSE, COMPUTE, COPY, IDLE, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING
-from analyzers.units import between_ms, ms, rounded_percent, size
+from analyzers.units import between_ms, ms, percent, rounded_percent, size
 
 # From this share (10 %, a tenth) of a step on, a loss is the main problem; smaller ones are named, but are not large.
 LARGE = 0.1
@@ -25,10 +25,10 @@ LARGE = 0.1
 MOST = 0.5
 # A part of the step of a quarter at least, of which all that is known would bring less than half, is unexplained.
 QUARTER, HALF = 0.25, 0.5
+# A larger share would be printed as all.
+NEARLY_ALL = 0.999
 # Messages of fewer bytes take as long as they do for latency.
 SMALL_BYTES = 64_000
-# Windows that cover less of the steps' marks are not called the step: one profiled step, or one of little work.
-COVERED = 0.9
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,16 @@ class DrawnFrom:
     def share(self, part: str) -> float:
         """Return a part's share of typical windows' time."""
         return self.shares[part] or 0.0
+
+    @property
+    def mark_ns(self) -> float | None:
+        """Return how long steps are marked where shares are of the device's part of that alone."""
+        return mark_length(self.rows) if self.run.controls.unprofiled_step_ns is None else None
+
+    @property
+    def whole(self) -> str:
+        """Return what shares are of: a step or a trace, or the device's part of a step."""
+        return self.step_word if self.mark_ns is None else "device's part"
 
 
 @dataclass(frozen=True)
@@ -92,17 +102,13 @@ def headline(drawn: DrawnFrom, trust: tuple[str, str | None]) -> Headline:
     )
 
 
-def mark_length(rows: Breakdown) -> float | None:
-    """Return how long steps are marked, ns, where windows cover so little of it that they are the device's part."""
-    mark_ns = float(np.median(rows.mark_ns))
-    return mark_ns if np.median(rows.span_ns - COVERED * rows.mark_ns) < 0 else None
-
-
 def advice_of_sentence(drawn: DrawnFrom) -> Advice | None:
     """Return what the sentence is about: the first finding; where none brings a twentieth, what may bring a tenth.
 
     None where nothing is known, or but little of what is lost.
     """
+    if _unused(drawn) is not None:
+        return None
     first = next(iter(drawn.found.listed), None)
     if first is not None and first.share >= TWENTIETH:
         return None if _is_unexplained(drawn, _largest(drawn)) else first
@@ -114,12 +120,15 @@ def advice_of_sentence(drawn: DrawnFrom) -> Advice | None:
 
 def _main_problem(drawn: DrawnFrom) -> tuple[Problem | None, str]:
     """Return what is wrong, and the first sentence."""
+    unused = _unused(drawn)
+    if unused is not None:
+        return unused, unused.words
     first, compute = advice_of_sentence(drawn), drawn.bar.share(COMPUTE)
-    largest, is_compute = _largest(drawn), f"{rounded_percent(compute)} of the {drawn.step_word} is compute"
+    largest, is_compute = _largest(drawn), f"{_of_step(drawn, compute)} is compute"
     if first is None and _is_unexplained(drawn, largest):
         return largest, largest.words
     if compute > MOST and (first is None or first.share < TWENTIETH):
-        words = f"compute: {rounded_percent(compute)} of the {drawn.step_word}"
+        words = f"compute: {_of_step(drawn, compute)}"
         form = next((piece for piece in drawn.bounds if piece.code in CHEAPER_FORMS), None)
         return Problem("compute", words, compute, None, form.text if form is not None else None), words
     if first is not None:
@@ -152,7 +161,7 @@ def _is_unexplained(drawn: DrawnFrom, largest: Problem) -> bool:
 def _of_advice(drawn: DrawnFrom, piece: Advice) -> Problem:
     """Return what advice is about, with its figure: `the CPU waits for the DataLoader: 52.3 ms of 90.5 per step`."""
     step_ns = drawn.mean_ns if is_odd(piece) else drawn.bar.step_ns
-    whole = f"of the {'mean ' if is_odd(piece) else ''}{drawn.step_word}"
+    whole = f"of the {'mean ' if is_odd(piece) else ''}{drawn.whole}"
     at_most = "at most " if piece.gain_ns is None else ""
     figure = f"{at_most}{ms(piece.figure_ns)} of {ms(step_ns)} ({rounded_percent(piece.share)} {whole})"
     return Problem(piece.code, f"{piece.problem}: {figure}", piece.share, piece.gain_ns, piece.text)
@@ -162,7 +171,17 @@ def _of_advice(drawn: DrawnFrom, piece: Advice) -> Problem:
 
 
 def _of_step(drawn: DrawnFrom, share: float) -> str:
-    return f"{rounded_percent(share)} of the {drawn.step_word}"
+    return f"{rounded_percent(share)} of the {drawn.whole}"
+
+
+def _unused(drawn: DrawnFrom) -> Problem | None:
+    """Name the idle time of steps of which the device's part is but the smaller one; None of any other."""
+    if drawn.mark_ns is None or drawn.bar.step_ns > MOST * drawn.mark_ns:
+        return None
+    share = drawn.bar.idle_of_mark(drawn.mark_ns)
+    idle = rounded_percent(share) if share < NEARLY_ALL else f"more than {percent(NEARLY_ALL)}"
+    part = f"all that they do lies within {ms(drawn.bar.step_ns)} of {ms(drawn.mark_ns)}"
+    return Problem("idle", f"GPUs are idle for {idle} of the step: {part}", share, None, None)
 
 
 def _idle(drawn: DrawnFrom) -> Problem:

@@ -19,10 +19,10 @@ from analyzers.notices import Code
 from analyzers.rank import Breakdown, LayerSource, RankSummary, device_label
 from analyzers.rank.kernels import Precision, Ranked, peak_flops_per_s
 from analyzers.reporting.analyses import Analyses
-from analyzers.reporting.bar import bar_of
+from analyzers.reporting.bar import bar_of, mark_length
 from analyzers.reporting.document import ControlFigures, Representative, RunFacts, Summary
 from analyzers.reporting.found import found_advice
-from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, mark_length, why_unresolved
+from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_function, idle_parts, over_devices
 from analyzers.reporting.remedies import Evidence, advice_at_most
 from analyzers.reporting.trust import trusted

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from analyzers.notices import Code, Weight
 from analyzers.reporting.analyses import Analyses
-from analyzers.reporting.bar import Bar
+from analyzers.reporting.bar import Bar, mark_length
 from analyzers.reporting.document import RunFacts
 from analyzers.run import UNPROFILED, NumberedBy
 from analyzers.statistics import FEWEST_BLOCKS, Limits
-from analyzers.units import between_ms, percent
+from analyzers.units import MOST_SHARE, between_ms, percent, times
 
 # A figure that may be wrong by more than a quarter is not to be trusted, by more than a twentieth only fairly.
 QUARTER, TWENTIETH = 0.25, 0.05
@@ -24,7 +24,8 @@ MUCH = 0.1
 class Judged:
     """What is judged: the run's facts, the bar, the sentence's gain and what that lies between, and the replay's error.
 
-    `is_damaged`: rows that figures rest on are damaged; `is_unmarked`: no step is marked in the traces;
+    `idle_share`: idle time and waiting together; `is_damaged`: rows that figures rest on are damaged;
+    `is_unmarked`: no step is marked in the traces;
     `is_early`: nothing but training's first steps was recorded.
     """
 
@@ -32,7 +33,8 @@ class Judged:
     bar: Bar
     gain_ns: int | None
     within_ns: Limits | None
-    replay_error: float | None
+    replay_error: float
+    idle_share: float
     is_damaged: bool
     is_unmarked: bool
     is_early: bool
@@ -61,6 +63,11 @@ class Judged:
         return (self.within_ns[1] - self.within_ns[0]) / 2 / self.gain_ns
 
     @property
+    def more(self) -> str:
+        """Return of what more would make the replay better."""
+        return "rounds" if self.unprofiled_is_known else "steps"
+
+    @property
     def unprofiled_is_known(self) -> bool:
         """Whether a step was timed without the profiler."""
         return self.run.controls.unprofiled_step_ns is not None
@@ -86,9 +93,13 @@ def _missing_words(judged: Judged) -> str:
 
 
 def _replay_words(judged: Judged) -> str:
-    error = judged.replay_error or 0
-    off = f"{percent(abs(error))} {'longer' if error > 0 else 'shorter'}"
-    return f"the profile, replayed, was {off} than the unprofiled step, and was scaled to that"
+    error = judged.replay_error
+    off = f"{percent(abs(error))} {'longer' if error > 0 else 'shorter'} than"
+    if error > MOST_SHARE:
+        off = f"{times(1 + error)} as long as"
+    if judged.unprofiled_is_known:
+        return f"the profile, replayed, was {off} the unprofiled step, and was scaled to that"
+    return f"the profile, replayed, was {off} the profiled step"
 
 
 def _step_words(judged: Judged) -> str:
@@ -118,10 +129,10 @@ _DOUBTS = (
     ),
     Doubt("low", lambda j: j.step_error > QUARTER, _step_words),
     Doubt("low", lambda j: j.gain_error > QUARTER, _gain_words),
-    Doubt("low", lambda j: abs(j.replay_error or 0) > QUARTER, lambda j: f"{_replay_words(j)}: record more rounds"),
+    Doubt("low", lambda j: abs(j.replay_error) > QUARTER, lambda j: f"{_replay_words(j)}: record more {j.more}"),
     Doubt("fair", lambda j: j.step_error > TWENTIETH, _step_words),
     Doubt("fair", lambda j: j.gain_error > TWENTIETH, _gain_words),
-    Doubt("fair", lambda j: abs(j.replay_error or 0) > TWENTIETH, _replay_words),
+    Doubt("fair", lambda j: abs(j.replay_error) > TWENTIETH, _replay_words),
     Doubt(
         "fair",
         lambda j: 0 < j.blocks < FEWEST_BLOCKS,
@@ -134,7 +145,7 @@ _DOUBTS = (
     ),
     Doubt(
         "fair",
-        lambda j: not j.unprofiled_is_known and j.bar.idle_share > MUCH,
+        lambda j: not j.unprofiled_is_known and j.idle_share > MUCH,
         lambda j: "idle time and waiting may be the profiler's: no step was timed without it (tracer record does)",
     ),
 )
@@ -154,12 +165,21 @@ def trusted(
             bar,
             gain_ns,
             within_ns,
-            analyses.causes.calibrated.replay_error if analyses.causes is not None else None,
+            _replay_error(analyses, bar),
+            bar.idle_of_mark(mark_length(analyses.typical_rows)),
             any(code.facts.weight is Weight.DAMAGE for code in codes) or bool(analyses.typical_rows.doubted.any()),
             bool(analyses.rows.unmarked.any()),
             Code.EARLY_STEPS_ALONE in codes,
         )
     )
+
+
+def _replay_error(analyses: Analyses, bar: Bar) -> float:
+    """Return how far the replay is off: by the controls alone from the unprofiled step, else from the profiled one."""
+    if analyses.causes is None or not bar.step_ns:
+        return 0.0
+    off = analyses.causes.calibrated.replay_error
+    return off if off is not None else float(analyses.causes.step_lengths[:, 0].mean()) / analyses.step_ns - 1
 
 
 def _grade(judged: Judged) -> tuple[str, str | None]:

@@ -8,7 +8,7 @@ import pytest
 
 import analyzers
 from tests.support.kineto_files import kernel, step, write
-from tracer.views.sections.screen import step_sentence
+from tracer.views.sections.screen import step_sentence, step_words
 
 HEADER = {"schemaVersion": 1, "baseTimeNanoseconds": 0, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}]}
 
@@ -28,6 +28,23 @@ def test_a_window_that_is_a_part_of_its_mark_is_called_the_devices_part(tmp_path
     assert report.summary.verdict.startswith(
         "A step takes 0.999 ms under the profiler, and the device's part of it 0.398 ms (medians): 100.0 % compute"
     )
+
+
+def test_steps_of_which_devices_use_little_are_idle(tmp_path):
+    report = reported(tmp_path, [step(1, 1000, 13_000_000)], kernel("gemm", 1500, 2, 1))
+    headline = report.summary.headline
+    assert headline.sentence == (
+        "GPUs are idle for more than 99.9 % of the step: all that they do lies within 0.002 ms of 13,000 ms"
+    )
+    assert (headline.code, headline.share, headline.gain_ns) == ("idle", pytest.approx(1, abs=1e-6), None)
+    why = "the profile, replayed, was 50.0 % longer than the profiled step: record more steps"
+    assert (headline.trust, headline.why) == ("low", why)
+
+
+def test_shares_of_the_devices_part_are_said_to_be_of_it(tmp_path):
+    report = reported(tmp_path, [step(1, 1000, 1000)], kernel("gemm", 1300, 700, 1))
+    assert report.summary.headline.sentence == "compute: 100 % of the device's part"
+    assert step_words(report).endswith("is not known. Of the device's part:")
 
 
 @pytest.mark.parametrize("dur", [900, 1000, 1500])

@@ -98,7 +98,9 @@ def _degree_words(report: Report) -> str:
 def gains_remark(report: Report, shown: Iterable[ListedAdvice]) -> str:
     """Say how to read the gains of advice that is shown."""
     at_most = "; < is an upper limit, no prediction" if any(piece.gain.startswith("<") for piece in shown) else ""
-    return f"saved per {report.summary.headline.step_word} (its share; from what to what){at_most}"
+    headline = report.summary.headline
+    of_part = " of the device's part" if headline.is_of_part else ""
+    return f"saved per {headline.step_word} (its share{of_part}; from what to what){at_most}"
 
 
 def advice_section(report: Report) -> Section:

@@ -229,8 +229,9 @@ def step_words(report: Report) -> str:
     """Say what a step takes, as the head of the profiled step's parts."""
     headline = report.summary.headline
     is_told = headline.step_word == "step" and headline.step_ns is not None
-    which = "profiled" if bar_is_of_profiled(report) else "unprofiled"
-    return f"{step_sentence(report)}{f'. Of the {which} step:' if is_told else ''}"
+    which = "profiled step" if bar_is_of_profiled(report) else "unprofiled step"
+    which = "device's part" if headline.is_of_part else which
+    return f"{step_sentence(report)}{f'. Of the {which}:' if is_told or headline.is_of_part else ''}"
 
 
 def step_sentence(report: Report) -> str:
