@@ -150,14 +150,16 @@ def verdict(
 
 def _step(run: RunFacts, rows: Breakdown) -> str:
     """Name the step that people train, where it was timed, and how far the one is stretched that shares are of."""
-    profiled, mark_ns = ms(float(np.median(rows.span_ns))), mark_length(rows)
+    mark_ns = mark_length(rows)
+    # Of the device's part the median stands beside the mark's; shares are of the mean step.
+    profiled = ms(float(np.mean(rows.span_ns) if mark_ns is None else np.median(rows.span_ns)))
     unprofiled_ns = run.controls.unprofiled_step_ns
     if rows.unmarked.all():
-        return f"The whole trace, in which no step is marked, takes {profiled} (median)"
+        return f"The whole trace, in which no step is marked, takes {profiled} (mean)"
     if unprofiled_ns is None and mark_ns is not None:
         return f"A step takes {ms(mark_ns)} under the profiler, and the device's part of it {profiled} (medians)"
     if unprofiled_ns is None:
-        return f"A step takes {profiled} under the profiler (median)"
+        return f"A step takes {profiled} under the profiler (mean)"
     limits = run.controls.interval("unprofiled_step_ns")
     is_wide = limits is not None and limits[1] - limits[0] > WIDE * unprofiled_ns
     known = run.controls.known("unprofiled_step_ns") if is_wide else ""

@@ -16,6 +16,7 @@ from tests.support.drawing import meet
 from tests.support.samples import REPORTED, SAMPLES, reported, summarized, without_causes
 from tests.support.typical_steps import control_ns, typical_of_sample, typical_samples
 from tracer.cli import main
+from tracer.views.sections import report_text
 from tracer.views.sections.screen import MOST_LINES, NARROWEST, WIDEST, first_screen_text
 
 pytestmark = pytest.mark.usefixtures("remembered")
@@ -64,7 +65,8 @@ def test_a_run_of_many_ranks_shows_those_that_stand_for_the_others_and_the_marke
     shown = first_screen_text(document).splitlines()
     assert len(shown) <= MOST_LINES
     assert any("rank 31" in line and line.endswith("<- late") for line in shown)
-    assert any("more: --full" in line for line in shown)
+    (more,) = [line.strip() for line in shown if "more: --full" in line]
+    assert more.endswith("more: --full; slowest and fastest by the step less its waiting")
 
 
 def test_at_most_three_warnings_are_shown_and_all_are_counted():
@@ -102,3 +104,18 @@ def test_a_remedy_without_a_gain_is_said_first():
     document = changed(report(meet("aa", "aa")), remedy="read the traces of all ranks together")
     shown = first_screen_text(document)
     assert "WHAT TO DO     read the traces of all ranks together" in shown
+    assert "\nread the traces of all ranks together\n" in report_text(document)
+
+
+def test_advice_that_is_counted_together_is_that_with_a_gain():
+    document = reported(SICK)
+    assert "the first two together" in " ".join(first_screen_text(document).split())
+    asked = changed(document, remedy="ask rank 1")
+    for text in (first_screen_text(asked), report_text(asked)):
+        assert "the two with a gain together" in " ".join(text.split()).lower()
+
+
+def test_the_step_of_all_tables_is_that_of_the_screen():
+    document = reported(SAMPLES / "resnet18-fsdp4")
+    assert f"A step takes {ms(document.summary.bar.step_ns)} under the profiler (mean)" in report_text(document)
+    assert f"{ms(document.summary.bar.step_ns)} per step while profiled" in first_screen_text(document)

@@ -66,6 +66,7 @@ from tracer.views.sections import (
     epochs,
     idle_section,
     layers_section,
+    listed_advice,
     loader,
     memory,
     named,
@@ -220,7 +221,7 @@ def _drawings(section: Section) -> list[str]:
 
 # What of the text report stands in which part of the page, with as many columns and rows as there are.
 SECTIONS: dict[str, Callable[[Report], Section]] = {
-    "advice": lambda report: [] if report.summary.advice else advice_section(report),
+    "advice": lambda report: [] if listed_advice(report) else advice_section(report),
     "ranks": lambda report: by_rank(report, MOST_ROWS_OF_RANKS),
     "representative": representative,
     "idle": idle_section,

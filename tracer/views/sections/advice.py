@@ -36,19 +36,23 @@ MOST_OF_DEGREE, LEAST_OF_DEGREE = 2, 0.01
 
 @dataclass(frozen=True)
 class ListedAdvice:
-    """A piece of advice as it is listed: its gain in words (empty where none is known), what to do, and why."""
+    """A piece of advice as it is listed: its gain in words (empty where none is known), what to do, and why.
+
+    `advice` is None for a remedy of the main problem whose gain is not known.
+    """
 
     gain: str
     text: str
     because: str
     code: str | None
+    advice: Advice | None = None
 
 
 def listed_advice(report: Report) -> list[ListedAdvice]:
     """Return what to do, in the report's order: the first is the remedy of the main problem."""
     headline, advice = report.summary.headline, report.summary.advice
     ordered = sorted(advice, key=lambda piece: piece.text != headline.remedy)
-    listed = [ListedAdvice(gain_words(piece), piece.text, _why(report, piece), piece.code) for piece in ordered]
+    listed = [ListedAdvice(gain_words(piece), piece.text, _why(report, piece), piece.code, piece) for piece in ordered]
     if headline.remedy is None or headline.remedy in {piece.text for piece in advice}:
         return listed
     return [ListedAdvice("", headline.remedy, "", headline.code), *listed]
@@ -76,12 +80,14 @@ def further_words(report: Report) -> str:
 
 def _together_words(report: Report) -> str:
     """Say what all advice with a gain brings together, where there are several pieces."""
-    gains = [piece for piece in report.summary.advice if piece.gain_ns is not None]
-    together_ns = report.summary.advice_together_ns
-    if len(gains) < 2 or together_ns is None:
+    has_gain = [piece.advice is not None and piece.advice.gain_ns is not None for piece in listed_advice(report)]
+    gains, together_ns = sum(has_gain), report.summary.advice_together_ns
+    if gains < 2 or together_ns is None:
         return ""
-    whole = " of the mean step" if any(piece.scenario == ODD for piece in gains) else ""
-    return f"the first {'two' if len(gains) == 2 else len(gains)} together {ms(together_ns)}{whole}"
+    whole = " of the mean step" if any(piece.scenario == ODD for piece in report.summary.advice) else ""
+    number = "two" if gains == 2 else f"{gains}"
+    which = f"first {number}" if all(has_gain[:gains]) else f"{number} with a gain"
+    return f"the {which} together {ms(together_ns)}{whole}"
 
 
 def _degree_words(report: Report) -> str:
@@ -105,24 +111,24 @@ def gains_remark(report: Report, shown: Iterable[ListedAdvice]) -> str:
 
 def advice_section(report: Report) -> Section:
     """List each piece of advice with its gain and its reason; nothing where none is known and nothing communicates."""
-    advice = report.summary.advice
+    advice = listed_advice(report)
     more = [Paragraph(sentence(words))] if (words := further_words(report)) else []
     if advice:
         title = "What to change, and what each change would save per step (< at most)"
-        return [Heading(title), *(block for piece in advice for block in _advice(piece)), *more]
+        return [Heading(title), *(block for piece in advice for block in _advice(report, piece)), *more]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:
         return more
     return [Heading(_NOTHING if is_cheap(cost, step_ns) else _NO_REMEDY), *more]
 
 
-def _advice(advice: Advice) -> list[Block]:
-    only = f" (tracer whatif --only {advice.scenario})" if advice.scenario is not None else ""
-    why = "; ".join(filter(None, (advice.problem, advice.because)))
-    return [
-        Paragraph(f"{gain_words(advice)}: {advice.text}"),
-        Paragraph(f"{why}{only}", is_faint=True, is_indented=True),
-    ]
+def _advice(report: Report, listed: ListedAdvice) -> list[Block]:
+    advice, why = listed.advice, report.summary.headline.problem or ""
+    if advice is not None:
+        only = f" (tracer whatif --only {advice.scenario})" if advice.scenario is not None else ""
+        why = f"{'; '.join(filter(None, (advice.problem, advice.because)))}{only}"
+    gain = f"{listed.gain}: " if listed.gain else ""
+    return [Paragraph(f"{gain}{listed.text}"), Paragraph(why, is_faint=True, is_indented=True)]
 
 
 def true_cost(report: Report) -> Section:

@@ -37,6 +37,7 @@ MOST_DEVICES = 8
 MOST_WARNINGS = 3
 # A device's bar, and what is said behind it, are at most so long.
 MOST_CELLS = 50
+_BY_OWN = "slowest and fastest by the step less its waiting"
 # Labels stand left of all else.
 _LABEL = 15
 _BOLD, _FAINT = "bold", "dim"
@@ -171,7 +172,8 @@ class _Layout:
             words = _fitting(said[place], self.columns - len(head) - cells - 1)
             lines.append([Span(head), *bar(shares_of(device.windows), cells), Span(f" {words}" if words else "")])
         left = len(devices) - len(shown)
-        return [*lines, *(self._wrapped("", f"and {left:,} more: --full", style=_FAINT) if left else [])]
+        by = f"; {_BY_OWN}" if any(standing.places for _, standing in shown) else ""
+        return [*lines, *(self._wrapped("", f"and {left:,} more: --full{by}", style=_FAINT) if left else [])]
 
     def _communication(self) -> list[Line]:
         words = self.report.summary.headline.communication
