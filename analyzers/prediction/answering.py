@@ -12,7 +12,7 @@ from analyzers.causes import KEPT, RELEASED, Model
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import OWN_WORDS, WHATIF_SCHEMA, Baseline, Prediction, Recommended, WhatIf, scaled_out
-from analyzers.prediction.evidence import borrowing, measured_step, replay_doubts, run_doubts
+from analyzers.prediction.evidence import borrowing, measured_step, on_cpus, replay_doubts, run_doubts
 from analyzers.prediction.first_sentence import FirstSentence
 from analyzers.prediction.options import Options
 from analyzers.rank import RunSummary, has_causes
@@ -46,7 +46,8 @@ def whatif(run: RunSummary, options: Options | None = None, links: LinkModel | C
     """Predict what is asked for; without options all that the run can have.
 
     `links` take the place of those beside the run, and of the run's own transfers. Raises NotReplayable where the run
-    has no graph of causes, where most of its critical path has no known cause, or for what its strategy does not have.
+    has no graph of causes, where more than a third of its step waits for what is not known, or for what its strategy
+    does not have.
     """
     return _Answering(run, options or Options(), links).answer()
 
@@ -87,7 +88,16 @@ class _Answering:
             raise self._refused("nothing of what is asked for can be changed in it")
         measured_ns, source, spread = self._measured
         error = self._step_ns / measured_ns - 1
-        baseline = Baseline(found.bucket_mb, self.gpus, found.buckets, measured_ns, round(self._step_ns), source, error)
+        baseline = Baseline(
+            found.bucket_mb,
+            self.gpus,
+            found.buckets,
+            measured_ns,
+            round(self._step_ns),
+            source,
+            error,
+            on_cpus(self.run),
+        )
         uncertainty_ns = round(max(abs(error), spread, KNOWN_TO) * self._step_ns)
         first = FirstSentence(self.options, self.gpus, uncertainty_ns, found.predictions, others)
         recommended, headline = first.recommended()

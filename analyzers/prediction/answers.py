@@ -21,7 +21,10 @@ UNTRUSTED = "not to be trusted"
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The run's own settings, measured and replayed; `error` is replayed over measured, less 1."""
+    """The run's own settings, measured and replayed; `error` is replayed over measured, less 1.
+
+    `on_cpus`: the run's ranks have no GPUs, and `gpus` counts ranks.
+    """
 
     bucket_mb: float | None
     gpus: int
@@ -30,6 +33,7 @@ class Baseline(msgspec.Struct, frozen=True):
     predicted_step_ns: int
     measured_from: MeasuredFrom
     error: float
+    on_cpus: bool = False
 
 
 class Predicted(msgspec.Struct, frozen=True):

@@ -57,6 +57,11 @@ def borrowing(run: RunSummary, manifest: Manifest, assumptions: Sequence[Assumpt
     return [Notice(Code.FIGURES_OF_ANOTHER_DEVICE, text.replace("are used", "is used") if count == 1 else text)]
 
 
+def on_cpus(run: RunSummary) -> bool:
+    """Whether a run computes on CPUs."""
+    return any((measured.windows.device == CPU_DEVICE).any() for measured in run.measured)
+
+
 def run_doubts(run: RunSummary, manifest: Manifest, *, answers_to_hosts: bool) -> list[Notice]:
     """Say why no prediction for other GPUs or links can be trusted, if so."""
     ranks, size = len(run.ranks), world_size(manifest, run.ranks)
@@ -66,8 +71,6 @@ def run_doubts(run: RunSummary, manifest: Manifest, *, answers_to_hosts: bool) -
             answers_to_hosts and manifest.controls.step_ns(UNPROFILED) is None
         ),
         Notice(Code.RANKS_MISSING, f"{ranks} of {size} ranks are in the run"): ranks < size,
-        Notice(Code.CORES_ARE_SHARED, cores): any(
-            (measured.windows.device == CPU_DEVICE).any() for measured in run.measured
-        ),
+        Notice(Code.CORES_ARE_SHARED, cores): on_cpus(run),
     }
     return [notice for notice, holds in notices.items() if holds]

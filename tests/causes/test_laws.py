@@ -24,6 +24,7 @@ from analyzers.causes.replay import DROPPED, Edged, contract
 from analyzers.causes.rows import charge_rows, charges_summary
 from analyzers.errors import AnalysisError
 from analyzers.notices import Code
+from analyzers.prediction import whatif
 from analyzers.rank.summary import summarize
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.build import report
@@ -31,7 +32,9 @@ from analyzers.scenarios import Gain
 from tests.support import causal, relabelled, tiers
 from tests.support.causal import PlainReplay
 from tests.support.kineto_files import small_trace, write
+from tests.support.kineto_files import step as marked_step
 from tests.support.samples import RUNS, SAMPLES, params, summary_of
+from tracer.views.sections.results.prediction import own
 
 SICK, FOUR = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet18-ddp4"
 SMALL = SAMPLES / "every-collective4"
@@ -217,6 +220,16 @@ def test_cpus_on_which_no_step_is_marked_have_no_model(tmp_path: Path, count: in
     why = Analyses(run, None).why_no_causes
     assert why is not None and why.startswith("no steps are marked on rank 0")
     assert report(run).charges == []
+
+
+def test_the_graph_of_a_cpu_ends_with_its_last_marked_step(tmp_path: Path) -> None:
+    """gloo reduces in the one marked step, 0 to 10,000 us, and long after it."""
+    span = {"ph": "X", "cat": "cpu_op", "name": "gloo:all_reduce", "pid": 9, "tid": 10, "dur": 9000}
+    rows = [marked_step(1, 0, 10_000), *(span | {"ts": ts} for ts in (1_000, 11_000, 21_000))]
+    file = write(tmp_path / "rank0.json", small_trace(0, 300) | {"traceEvents": rows})
+    found = whatif(summarize(file, causes=True))
+    assert (found.baseline.measured_step_ns, found.baseline.predicted_step_ns) == (10_000_000, 10_000_000)
+    assert own(found)[1].words.startswith("The run's own step (300 ranks): 10.00 ms measured")
 
 
 def test_without_memory_for_a_graph_all_but_charges_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

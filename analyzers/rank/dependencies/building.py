@@ -48,7 +48,9 @@ def rank_graph(trace: RankTrace, attributed: Attribution, ran: HostRows) -> Rank
     activities = activities_of(trace, attributed, rows, found.launched_by, calls)
     device = Device(events, calls, activities)
     steps = _cut_steps(trace, activities, calls)
-    points = _points(calls, activities, steps)
+    # A device runs behind its host, also when the last step's mark has ended.
+    started_in = np.searchsorted(steps.first_start_ns, activities.start_ns, side="right") - 1
+    points = _points(calls, activities, steps, started_in)
     edges = Edges.joined(
         [
             host_edges(ran, calls),
@@ -70,9 +72,8 @@ def _of_cpu_run(trace: RankTrace, ran: HostRows) -> RankGraph:
     marked = profiler_steps(trace.events)
     steps = CutSteps(marked.number, marked.start_ns, marked.start_ns, marked.cycle, marked.end_ns)
     ranges = ranges_of(trace.events, calls, spans)
-    return _graph(
-        ran, (_points(calls, spans, steps), cpu_edges(calls, spans)), calls, spans, steps, ranges, on_host=True
-    )
+    points = _points(calls, spans, steps, steps.at(spans.start_ns))
+    return _graph(ran, (points, cpu_edges(calls, spans)), calls, spans, steps, ranges, on_host=True)
 
 
 def _graph(
@@ -137,10 +138,12 @@ def _cut_steps(trace: RankTrace, ran: Activities, calls: Calls) -> CutSteps:
     return CutSteps(steps.number[present], cut_ns, first_start_ns, steps.cycle[present], end_ns)
 
 
-def _points(calls: Calls, ran: Activities, steps: CutSteps) -> Points:
-    """Return points of calls, begin and end by turns, then those of activities, start and stop by turns."""
+def _points(calls: Calls, ran: Activities, steps: CutSteps, started_in: Int64) -> Points:
+    """Return points of calls, begin and end by turns, then those of activities, start and stop by turns.
+
+    An activity whose call is not known is of the step that it `started_in`.
+    """
     call_step = steps.at(calls.begin_ns)
-    started_in = np.searchsorted(steps.first_start_ns, ran.start_ns, side="right") - 1
     run_step = np.where(ran.call >= 0, values_at(call_step, ran.call), started_in)
     lane = ran.device * (int(ran.stream.max(initial=0)) + 1) + ran.stream
     return Points(

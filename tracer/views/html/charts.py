@@ -34,7 +34,7 @@ from tracer.views.html.chart import (
     axis,
     joined,
 )
-from tracer.views.sections.results import cap, gpus, row_words, rows_besides_caps
+from tracer.views.sections.results import cap, gpus, own_gpus, row_words, rows_besides_caps
 
 # Between DDP's default and the smallest cap, in doublings.
 APART = 1.5
@@ -147,7 +147,7 @@ def caps_chart(prediction: WhatIf) -> Chart:
         sized = [mark for mark, scenario in zip(marks, scenarios, strict=True) if scenario.bucket_mb is not None]
         look = SERIES[index % len(SERIES)], OUTLINES[index % len(OUTLINES)]
         series.append(Series(gpus(number), *look, marks, joined([(mark.x, mark.y) for mark in sized])))
-    measured = f"measured under {cap(baseline.bucket_mb)} on {gpus(baseline.gpus)}: {ms(baseline.measured_step_ns)}"
+    measured = f"measured under {cap(baseline.bucket_mb)} on {own_gpus(baseline)}: {ms(baseline.measured_step_ns)}"
     own = ChartMark(across(places[baseline.bucket_mb]), up(baseline.measured_step_ns), measured)
     noise = f"as long as under its own settings, to within {ms(prediction.uncertainty_ns)}"
     return Chart(

@@ -20,6 +20,7 @@ from tracer.views.sections.results import (
     gpus,
     hidden_means,
     no_longer_hidden,
+    own_gpus,
     row_words,
     rows_besides_caps,
     signed,
@@ -70,7 +71,7 @@ def figure(prediction: WhatIf, theme: Theme) -> Figure:
 
 def _facts(prediction: WhatIf) -> str:
     baseline = prediction.baseline
-    settings = f"{cap(baseline.bucket_mb)}, {gpus(baseline.gpus)}" if prediction.has_caps else gpus(baseline.gpus)
+    settings = f"{cap(baseline.bucket_mb)}, {own_gpus(baseline)}" if prediction.has_caps else own_gpus(baseline)
     return (
         f"Own settings: {settings}; measured {ms(baseline.measured_step_ns)} "
         f"({baseline.measured_from}), predicted {ms(baseline.predicted_step_ns)} ({signed(baseline.error)})"

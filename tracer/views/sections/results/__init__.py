@@ -25,6 +25,7 @@ from tracer.views.sections.results.prediction import (
     no_longer_hidden,
     other_scenarios,
     own,
+    own_gpus,
     prediction_text,
     row_words,
     rows_besides_caps,

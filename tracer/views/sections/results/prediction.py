@@ -51,7 +51,7 @@ def sections(prediction: WhatIf) -> list[Section]:
 def own(prediction: WhatIf) -> Section:
     """Show how far the answer can be trusted, and the run's own settings, as measured and as replayed."""
     baseline = prediction.baseline
-    settings = gpus(baseline.gpus)
+    settings = own_gpus(baseline)
     if not prediction.is_of_fsdp and baseline.buckets:
         settings = f"{cap(baseline.bucket_mb)}, {settings}, {count(len(baseline.buckets), 'bucket')}"
     why = prediction.grade_why or ""
@@ -186,6 +186,11 @@ def cap(bucket_mb: float | None) -> str:
 def gpus(number: int | None) -> str:
     """Write `1 GPU`, `1,024 GPUs`."""
     return f"{number or 1:,} GPU" + "s" * (number != 1)
+
+
+def own_gpus(baseline: Baseline) -> str:
+    """Write how many GPUs a run has, or ranks where it has none."""
+    return count(baseline.gpus, "rank") if baseline.on_cpus else gpus(baseline.gpus)
 
 
 def mark(reliable: bool) -> str:
