@@ -255,7 +255,7 @@ class Analyses:
             return None
         rows = self.typical_rows
         computes_ns = min(float(np.mean(rows.compute_ns[own])) for _, own in rows.by_device())
-        return Subject(self.causes, self.manifest, max(self.step_ns - computes_ns, 0.0))
+        return Subject(self.causes, self.manifest, max(self.step_ns - computes_ns, 0.0), self.step_word)
 
     @cached_property
     def gains(self) -> list[Gain]:

@@ -35,7 +35,7 @@ def find(subject: Subject) -> Iterator[Scenario]:
         told = Told(
             "gradients are synchronized in every accumulated batch",
             "put all but the last accumulated batch under model.no_sync()",
-            f"{subject.per_step(runs):.3g} all-reduces per step come before the last forward",
+            f"{subject.per_step(runs):.3g} all-reduces per {subject.step_word} come before the last forward",
         )
         words = "no_sync() around all but the last batch"
         yield Scenario("accumulation", "all but the last of accumulated batches", without_early, words, told=told)

@@ -27,7 +27,7 @@ def _tell(subject: Subject) -> Told:
         "DDP broadcasts buffers before every forward",
         f"switch off DDP's broadcast of buffers ({_argument(subject.manifest.versions.get('torch'))}), if each rank "
         "may have its own running statistics",
-        f"{subject.per_step(runs):,.0f} copies and broadcasts per step, with the CPU's calls for them",
+        f"{subject.per_step(runs):,.0f} copies and broadcasts per {subject.step_word}, with the CPU's calls for them",
     )
 
 

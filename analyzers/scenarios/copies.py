@@ -79,9 +79,8 @@ def _tell(subject: Subject) -> Told:
         if ns:
             rate = subject.per_step(chosen, nbytes) / ns
             place, _ = subject.busiest(chosen, taken_ns)
-            moved.append(
-                (ns, f"{size(round(rate * ns))} per step {words}{f' ({place})' if place else ''} at {rate:.3g} GB/s")
-            )
+            each = f"{size(round(rate * ns))} per {subject.step_word}"
+            moved.append((ns, f"{each} {words}{f' ({place})' if place else ''} at {rate:.3g} GB/s"))
             remedies.append((ns, remedy))
     if not moved:
         return Told()

@@ -64,7 +64,7 @@ def _tell_input(subject: Subject) -> Told:
     if workers == 0:
         remedy = "give the DataLoader workers: num_workers=0 loads in the training process itself"
     has = f"; num_workers is {workers}" if workers else ""
-    because = f"{ms(by_rank[longest] / steps)} of a profiled step in the DataLoader{rank}{has}"
+    because = f"{ms(by_rank[longest] / steps)} of a profiled {subject.step_word} in the DataLoader{rank}{has}"
     return Told("the CPU waits for the DataLoader", remedy, because)
 
 
@@ -73,7 +73,7 @@ def _tell_collections(subject: Subject) -> Told:
     return Told(
         "Python's garbage collector holds the CPU up",
         "gc.freeze() after the first steps, gc.disable() in the loop, and gc.collect() at steps of your own",
-        f"{ms(subject.per_step(taken > 0, taken))} of a profiled step",
+        f"{ms(subject.per_step(taken > 0, taken))} of a profiled {subject.step_word}",
     )
 
 
@@ -86,9 +86,10 @@ def _tell_allocator(subject: Subject) -> Told:
     longest = int(places.argmax()) - 1 if len(places) else UNKNOWN
     where = f", most of it in {lags.facts.names[longest]}" if longest >= 0 else ""
     return Told(
-        "device memory is allocated and freed in the step",
+        f"device memory is allocated and freed in the {subject.step_word}",
         "leave torch.cuda.empty_cache() out of the step; else PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-        f"cudaMalloc, cudaFree and their kin take {ms(spent.ns.sum() / steps)} of a profiled step{where}",
+        f"cudaMalloc, cudaFree and their kin take {ms(spent.ns.sum() / steps)} of a profiled {subject.step_word}"
+        f"{where}",
     )
 
 
@@ -162,7 +163,7 @@ def _tell_graph(subject: Subject) -> Told:
     return Told(
         problem,
         remedy,
-        f"{launches:,.0f} launches per step; "
+        f"{launches:,.0f} launches per {subject.step_word}; "
         f"{rounded_percent(short / max(launches, 1))} run for less time than their launch takes",
     )
 

@@ -105,7 +105,7 @@ def _tell_hook(subject: Subject, instance: Int64) -> Told:
     return Told(
         "the links are too slow for the gradients",
         "send fewer bytes: DDP's bf16_compress_hook, or gradient accumulation under no_sync()",
-        f"{size(nbytes)} of FP32 gradients per step among {len(graph.ranks)} ranks",
+        f"{size(nbytes)} of FP32 gradients per {subject.step_word} among {len(graph.ranks)} ranks",
     )
 
 

@@ -55,7 +55,9 @@ def _tell(subject: Subject) -> Told:
         problem, remedy = f"{name} makes many launches, although it is of foreach", f"give {name} fused=True"
     else:
         problem, remedy = f"{name} launches kernels parameter by parameter", f"give {name} fused=True, or foreach=True"
-    return Told(problem, remedy, f"{launches:,.0f} launches per step, {rounded_percent(share)} of all{has}")
+    return Told(
+        problem, remedy, f"{launches:,.0f} launches per {subject.step_word}, {rounded_percent(share)} of all{has}"
+    )
 
 
 def _is_foreach(lags: Lags) -> bool:

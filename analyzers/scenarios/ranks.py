@@ -107,7 +107,7 @@ def _longest_place(subject: Subject, place: int) -> str:
     if ns <= 0:
         return ""
     where = f"{facts.names[longest - 1]!r}" if longest else "Python, outside of any operator,"
-    return f"its CPU is in {where} for {ms(ns)} longer than the others' in a profiled step"
+    return f"its CPU is in {where} for {ms(ns)} longer than the others' in a profiled {subject.step_word}"
 
 
 def _relieved(lags: Lags, change: Callable[..., Lags], place: int) -> Lags:

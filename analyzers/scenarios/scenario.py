@@ -66,11 +66,15 @@ class Scenario:
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The run that scenarios change, what run.json says of it, and the most that its ranks idle and wait in a step."""
+    """The run that scenarios change, what run.json says of it, and the most that its ranks idle and wait in a step.
+
+    `step_word` is what a step is called: a trace where none is marked.
+    """
 
     model: Model
     manifest: Manifest
     most_idle_ns: float = np.inf
+    step_word: str = "step"
 
     @property
     def exchanged(self) -> Exchange:

@@ -74,7 +74,7 @@ def find_small(subject: Subject) -> Iterator[Scenario]:
     told = Told(
         "many small all-reduces run behind one another",
         "reduce what is many as one: flatten the tensors, or torch.distributed.all_reduce_coalesced",
-        f"{per_step:,.0f} per step, of {size(int(np.median(nbytes[small])))} each (median)",
+        f"{per_step:,.0f} per {subject.step_word}, of {size(int(np.median(nbytes[small])))} each (median)",
     )
     yield Scenario("coalesce", "small all-reduces", change, "small all-reduces as one", told=told)
 

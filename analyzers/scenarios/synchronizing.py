@@ -44,7 +44,8 @@ def _tell(subject: Subject) -> Told:
     return Told(
         f"the CPU waits for the device before it launches more, most in {where}",
         remedy,
-        f"{times:.3g} waits per step there; all take {ms(subject.per_step(waits, length_ns))} of a profiled step",
+        f"{times:.3g} waits per {subject.step_word} there; all take {ms(subject.per_step(waits, length_ns))} of a "
+        f"profiled {subject.step_word}",
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 import analyzers
 from tests.support.kineto_files import kernel, step, write
-from tracer.views.sections.screen import step_sentence, step_words
+from tracer.views.sections import report_text
+from tracer.views.sections.screen import first_screen_text, step_sentence, step_words
 
 HEADER = {"schemaVersion": 1, "baseTimeNanoseconds": 0, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}]}
 
@@ -45,6 +46,16 @@ def test_shares_of_the_devices_part_are_said_to_be_of_it(tmp_path):
     report = reported(tmp_path, [step(1, 1000, 1000)], kernel("gemm", 1300, 700, 1))
     assert report.summary.headline.sentence == "compute: 100 % of the device's part"
     assert step_words(report).endswith("is not known. Of the device's part:")
+
+
+def test_a_trace_without_marked_steps_is_called_a_trace_throughout(tmp_path):
+    report = reported(tmp_path, *(kernel("gemm", 1000 + 100 * number, 2, number) for number in range(1, 30)))
+    (advice,) = [piece for piece in report.summary.advice if piece.code == "graph"]
+    assert advice.because.startswith("29 launches per trace; ")
+    shown = report_text(report)
+    for words in ("what each change would save per trace", "The critical path of a profiled trace is"):
+        assert words in shown
+    assert "per step" not in first_screen_text(report)
 
 
 @pytest.mark.parametrize("dur", [900, 1000, 1500])

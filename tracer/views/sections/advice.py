@@ -114,7 +114,8 @@ def advice_section(report: Report) -> Section:
     advice = listed_advice(report)
     more = [Paragraph(sentence(words))] if (words := further_words(report)) else []
     if advice:
-        title = "What to change, and what each change would save per step (< at most)"
+        per = report.summary.headline.step_word
+        title = f"What to change, and what each change would save per {per} (< at most)"
         return [Heading(title), *(block for piece in advice for block in _advice(report, piece)), *more]
     cost, step_ns = report.summary.sync_cost, report.summary.windows["span_ns"].median or 0
     if cost is None:

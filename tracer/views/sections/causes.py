@@ -133,7 +133,8 @@ def _share(ns: float, charges: ChargesSummary) -> float:
 def _step(report: Report) -> str:
     controls = report.run.controls
     is_profiled = controls.unprofiled_step_ns is None and not controls.host_step_ns
-    return "a profiled step" if is_profiled else "a step"
+    word = report.summary.headline.step_word
+    return f"a profiled {word}" if is_profiled else f"a {word}"
 
 
 def _causes(rows: Sequence[ChargeRow], charges: ChargesSummary) -> Table:

@@ -128,7 +128,8 @@ class _Layout:
     def _advice(self) -> list[Line]:
         pieces = listed_advice(self.report)
         if not pieces:
-            nothing = "nothing that tracer knows of would save 1 % of a step"
+            word = self.report.summary.headline.step_word
+            nothing = f"nothing that tracer knows of would save 1 % of a {word}"
             return [*self._wrapped("WHAT TO DO", nothing), *self._more()]
         shown = pieces[: self.most_advice]
         gains = max(len(piece.gain) for piece in shown) + 2
