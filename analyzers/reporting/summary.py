@@ -290,12 +290,15 @@ def _in_kernels(analyses: Analyses, is_chosen: Callable[[Ranked], bool]) -> floa
 
 
 def _driven_ns(analyses: Analyses) -> float | None:
-    """Return what devices of nn.DataParallel stand still or expose in a step; None for other runs."""
+    """Return what devices of nn.DataParallel stand still or expose in the step that people train; None for other runs.
+
+    That step less what the busiest device computes and copies: while it is profiled, devices idle for longer.
+    """
     if not any(measured.work.source == LayerSource.NODES for measured in analyses.run.measured):
         return None
     rows = analyses.typical_rows
-    least = np.min([np.mean((rows.idle_ns + rows.exposed_comm_ns)[own]) for _, own in rows.by_device()])
-    return float(least)
+    works_ns = max(float(np.mean((rows.compute_ns + rows.exposed_copy_ns)[own])) for _, own in rows.by_device())
+    return max(analyses.step_ns - works_ns, 0.0)
 
 
 def _free_compute_ns(analyses: Analyses) -> float:

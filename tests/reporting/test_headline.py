@@ -13,7 +13,7 @@ SAID = {
     "resnet18-ddp2-sick": ("straggler", "rank 1's CPU launches late: 3.67 ms of 12.13 ms (30 % of the step)"),
     "resnet18-ddp2-pageable": ("copies", "copies from pageable memory to the device block the CPU: 17.28 ms of 70.50"),
     "resnet18-fsdp4": ("graph", "the CPU launches too slowly"),
-    "resnet18-dp4": ("data_parallel", "one process drives all GPUs (nn.DataParallel): at most"),
+    "resnet18-dp4": ("data_parallel", "one process drives all GPUs (nn.DataParallel): at most 36.2"),
     "resnet50-ddp4-bf16": ("graph", "none is large: 91 % of the step is compute; the largest loss: devices pause"),
     "skew-nvlink": ("idle", "GPUs are idle or wait for others for 99 % of the step"),
 }
