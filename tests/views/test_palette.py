@@ -12,6 +12,8 @@ from tracer.views.palette import (
     COMPUTE,
     DARK,
     HOST,
+    HOST_OUTSIDE,
+    IDLE_PARTS,
     LIGHT,
     SHADES,
     StepPart,
@@ -56,9 +58,11 @@ def linear(value: float) -> float:
 @THEMES
 def test_parts_without_a_pattern_between_them_differ(theme):
     (operators,) = SHADES["operators"]
+    (python,) = [part for part in IDLE_PARTS if part.field == "idle_python_ns"]
     looks = [(part.label, shown(part, theme), part.pattern) for part in in_legend(CAUSE_PARTS)]
     looks += [("ground", theme.ground, ""), ("launches", shown(HOST, theme), "")]
     looks.append(("operators", shown(HOST, theme, operators), ""))
+    looks.append(("Python", shown(HOST_OUTSIDE, theme, python.shade), ""))
     for (one, color, pattern), (other, beside, its) in combinations(looks, 2):
         assert pattern != its or apart(color, beside) >= LEAST, (one, other)
 

@@ -405,7 +405,7 @@ def test_a_rank_whose_cpu_is_late_has_a_lane_of_its_cpu(name, expected):
     alone = strips(reported(SAMPLES / name), found, most_kernels=0)
     assert b'"host"' not in b"".join(alone.steps.values())
     assert ("what its CPU does" in written(name)) == bool(expected)
-    assert ("--host_ns" in written(name)) == bool(expected)
+    assert ("--host_ns" in written(name)) == ("--host_outside_ns: " in written(name)) == bool(expected)
 
 
 def test_stretches_of_a_cpu_lie_where_its_lane_has_them():

@@ -46,6 +46,7 @@ from tracer.views.palette import (
     FORWARD,
     HIDDEN,
     HOST,
+    HOST_OUTSIDE,
     IDLE,
     IDLE_LOOKS,
     IDLE_OR_WAIT,

@@ -78,8 +78,10 @@ ASCII = {
 TRANSFER = _shown(step_parts.TRANSFER, COMM.color, COMM.glyph)
 WAITING = _shown(step_parts.WAITING, "#F0A882", "▚", pattern="hatched")
 UNRESOLVED = _shown(step_parts.UNRESOLVED, "#CC79A7", "▞", pattern="crossed")
-# What a CPU does in PyTorch: its calls that launch; its operators are as pale as SHADES say.
+# What a CPU does in PyTorch: its calls that launch; its operators are as pale as SHADES say. All else that it does has
+# the shades and patterns of idle time of that cause.
 HOST = StepPart("host_ns", "CPU in PyTorch", "#009E73", "▓", dark="#3FBF98")
+HOST_OUTSIDE = StepPart("host_outside_ns", "CPU outside of PyTorch", "#F0E442", "▓", dark="#D8CC30")
 # What compute and communication of a layer or bucket are made of: the forward's compute is paler.
 FORWARD = StepPart("forward_ns", "forward compute", "#8CC4E8", "▚")
 BACKWARD = StepPart("backward_ns", "backward compute", COMPUTE.color, COMPUTE.glyph)

@@ -107,8 +107,9 @@ function takeColors() {
   colors.compute = of("compute_ns");
   colors.copy = of("exposed_copy_ns");
   colors.states = STATES.map((state) => rgba(of(state.look) || state.color, state.shade));
-  const inPyTorch = of("host_ns") || colors.compute;
-  colors.host = colors.states.map((color, code) => ({ L: rgba(inPyTorch, 1), O: rgba(inPyTorch, SHADES.operators[0]) })[STATES[code].letter] ?? color);
+  const [inPyTorch, outside] = [of("host_ns") || colors.compute, of("host_outside_ns") || colors.copy];
+  const ofHost = { L: rgba(inPyTorch, 1), O: rgba(inPyTorch, SHADES.operators[0]) };
+  colors.host = STATES.map((state) => ofHost[state.letter] ?? rgba(outside, state.shade));
   colors.layers = [...SHADES.layers.map((alpha) => rgba(colors.compute, alpha)), rgba(colors.faint, SHADES.apart[0])];
   colors.kernels = [...SHADES.kernels.map((alpha) => rgba(colors.compute, alpha)), rgba(colors.copy, 1)];
   colors.groundPixel = rgba(colors.ground, 1);

@@ -138,7 +138,7 @@ function paintLabel(brush, row) {
   brush.fillText(fitting(brush, plain(row.device.label), room), timeline.label - 8, y);
   brush.font = "11px system-ui, sans-serif";
   brush.fillStyle = colors.faint;
-  if (row.host?.high > 10) brush.fillText("CPU", timeline.label - 8, row.host.y + row.host.high / 2 - frame.scrollTop);
+  if (row.host?.high > 10) brush.fillText(fitting(brush, `CPU of rank ${row.device.rank}`, room), timeline.label - 8, row.host.y + row.host.high / 2 - frame.scrollTop);
   if (row.lane > 10) {
     const lanes = row.device.lanes.map((name, lane) => [plain(name), row.comm + (lane + 0.5) * row.lane]);
     const kernels = row.levels.length ? [["kernels", row.levels[0].y + row.levels[0].high / 2]] : [];
@@ -225,6 +225,14 @@ function paintMeasured(brush, { from, to }, width, height) {
 
 const SWATCH = [30, 14];
 
+// Devices begin a step at different times: of those that begin before others, or after them, two steps are drawn.
+function severalSteps(devices) {
+  const several = devices.find(({ windows }) => windows.length > 1);
+  if (!several) return "";
+  const numbers = several.windows.map(([step]) => step).join(" and ");
+  return `; ${plain(several.label)} shows parts of steps ${numbers}, since it begins them at other times than the others`;
+}
+
 // What a swatch shows, and its words; states are those of the step.
 function legendOf() {
   const devices = timeline.step.devices;
@@ -246,7 +254,7 @@ function legendOf() {
   const layered = (pass) => timeline.layers && has((device) => blocksOf(device, 1).blocks.some((block) => block.backward === pass));
   const communicates = has((device) => device.marks.length);
   const hosts = new Set(devices.flatMap((device) => [...(device.host?.codes ?? [])]));
-  const ofHosts = [...hosts].sort().map((code) => [true, (brush) => state_(brush, code, colors.host, ON_HOST), `CPU: ${OF_HOST[STATES[code].letter]}`]);
+  const ofHosts = [...hosts].sort((one, other) => one - other).map((code) => [true, (brush) => state_(brush, code, colors.host, ON_HOST), `CPU: ${OF_HOST[STATES[code].letter]}`]);
   const more = [
     ...ofHosts,
     [has((device) => device.marks.some((mark) => !partial(mark))), filled(colors.comm), "collective or bucket: transfer"],
@@ -259,7 +267,7 @@ function legendOf() {
     [layered(1), (brush) => halves(brush, colors.layers[2], colors.layers[3]), "layers, backward"],
     [timeline.layers && has((device) => blocksOf(device, 1).others.length), (brush) => state_(brush, SHADES.layers.length, colors.layers, ON_LAYERS), "for no layer"],
     [timeline.step.path, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(0, 2, SWATCH[0], OVERLINE); }, "a line above: on the critical path"],
-    [true, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(SWATCH[0] / 2, 0, 1, SWATCH[1]); }, "a device's step begins or ends"],
+    [true, (brush) => { brush.fillStyle = colors.ink; brush.fillRect(SWATCH[0] / 2, 0, 1, SWATCH[1]); }, `a device's step begins or ends${severalSteps(devices)}`],
   ];
   return [...looks.values(), ...more.filter(([shown]) => shown).map(([, paint_, words]) => [paint_, words])];
 }
