@@ -179,6 +179,16 @@ def test_a_second_tensorboard_takes_the_next_free_port_and_says_so(run, monkeypa
     assert f"port {taken} is taken: TensorBoard is at {port}" in err
 
 
+def test_tensorboard_is_not_started_at_a_taken_port_that_was_asked_for(run, monkeypatch, capsys):
+    monkeypatch.setattr(view, "serve_tensorboard", lambda *words: pytest.fail("started"))
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        taken = str(first.getsockname()[1])
+        assert main(["view", str(run.parent), "--tensorboard", "--no-open", "--port", taken]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"tracer: port {taken} of 127.0.0.1: ") and err.count("\n") == 1
+
+
 def test_tensorboard_is_not_started_over_names_that_it_cannot_list(tmp_path, capsys):
     (tmp_path / os.fsdecode(b"run\xff")).mkdir()
     assert main(["view", str(tmp_path), "--tensorboard", "--no-open"]) == 1

@@ -141,7 +141,7 @@ def tensorboard(options: argparse.Namespace) -> int:
         raise UsageError("--ranks, --workers and --scheduler do not apply to --tensorboard, which reads runs itself")
     check_tensorboard()
     check_names(folder)
-    port, root = options.port or free_port(TENSORBOARD_PORT), new_root()
+    port, root = free_port(options.port or TENSORBOARD_PORT, or_next=options.port is None), new_root()
     if options.port is None and port != TENSORBOARD_PORT:
         tell(f"port {TENSORBOARD_PORT} is taken: TensorBoard is at {port}", sys.stderr)
     with _shown(tensorboard_address(root, port), port, options):

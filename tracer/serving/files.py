@@ -83,9 +83,9 @@ def _bound(site: Site, port: int, or_next: bool) -> ThreadingHTTPServer:
     return _first_bound(lambda number: _Server((LOOPBACK, number), partial(_Handler, site)), port, or_next)
 
 
-def free_port(port: int) -> int:
-    """Return a port of the loopback address, or the next that is free. Raises TracerError."""
-    with _first_bound(lambda number: socket.create_server((LOOPBACK, number)), port, or_next=True) as free:
+def free_port(port: int, or_next: bool = True) -> int:
+    """Return a port of the loopback address that is free, or the next where `or_next` allows it. Raises TracerError."""
+    with _first_bound(lambda number: socket.create_server((LOOPBACK, number)), port, or_next) as free:
         return int(free.getsockname()[1])
 
 
