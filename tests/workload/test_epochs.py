@@ -180,6 +180,15 @@ def test_a_recordings_batches_are_all_full(folder):
     assert [len(labels) for _, labels in images.image_epoch(loader, 0)] == [6, 6, 6]
 
 
+@pytest.mark.parametrize(("ranks", "said"), [(1, "its 20"), (2, "a rank's 10 of its 20")])
+def test_a_batch_is_at_most_a_ranks_share(folder, ranks, said):
+    source = DataSource("cifar10", str(folder), 0)
+    opened = images.open_images(source)
+    images.check_first_batch(opened, source, ranks, 20 // ranks)
+    with pytest.raises(TracerError, match=f"--data cifar10: {said} images are fewer than a batch of"):
+        images.check_first_batch(opened, source, ranks, 20 // ranks + 1)
+
+
 def test_the_whole_test_set_is_asked_for(folder):
     whole = images.cifar10(str(folder))
     trained = training_of(Brightness())

@@ -12,13 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracer.workload.images import open_images
+    from tracer.workload.images import check_first_batch, open_images
 
 
 def __getattr__(name: str) -> object:
     # torchvision takes two seconds to import, and who calibrates needs nothing from it.
-    if name == "open_images":
+    if name in ("check_first_batch", "open_images"):
         from tracer.workload import images
 
-        return images.open_images
+        return getattr(images, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

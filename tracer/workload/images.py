@@ -118,8 +118,10 @@ def image_loader(images: ImageSet, source: DataSource, batch: int, pinned: bool,
     """
     dataset = images.augmented()
     rank, size = rank_and_size()
+    if not whole:
+        check_first_batch(images, source, size, batch)
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, size, rank, drop_last=not whole)
-    loader: DataLoader[Any] = DataLoader(
+    return DataLoader(
         dataset,
         batch,
         sampler=sampler,
@@ -128,12 +130,14 @@ def image_loader(images: ImageSet, source: DataSource, batch: int, pinned: bool,
         drop_last=not whole,
         persistent_workers=source.workers > 0,
     )
-    if len(loader) == 0:
-        raise TracerError(
-            f"--data {source.name}: its {len(images.training[1]):,} images are fewer than a batch of {batch} per rank: "
-            "lower --batch"
-        )
-    return loader
+
+
+def check_first_batch(images: ImageSet, source: DataSource, ranks: int, batch: int) -> None:
+    """Raise TracerError where a rank's share of the training images is less than one of its batches."""
+    every = len(images.training[1])
+    if every // ranks < batch:
+        share = f"a rank's {every // ranks:,} of its {every:,} images are" if ranks > 1 else f"its {every:,} images are"
+        raise TracerError(f"--data {source.name}: {share} fewer than a batch of {batch:,}: lower --batch")
 
 
 def image_epoch(loader: DataLoader[Any], number: int) -> Iterator[Batch]:

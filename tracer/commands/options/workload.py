@@ -201,11 +201,12 @@ def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> Calibr
 
 
 def check_data(config: RecordConfig) -> None:
-    """Raise TracerError where the data is not there, and say what will be null without its test set."""
+    """Raise TracerError where the data is not there or too little, and say what will be null without its test set."""
     if config.data is not None:
-        from tracer.workload import open_images
+        from tracer.workload import check_first_batch, open_images
 
         images = open_images(config.data)
+        check_first_batch(images, config.data, config.world_size, config.process_batch)
         if config.epochs is not None and images.test is None:
             say(f"accuracy will be null: {config.data.folder} holds no test set (test_batch)")
 

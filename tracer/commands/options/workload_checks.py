@@ -101,9 +101,8 @@ def _data_refusals(options: argparse.Namespace) -> dict[str, bool]:
     return {
         "--data does not apply to the transformer, which trains on tokens": options.data is not None
         and _is_text(options),
-        f"--data has images of {IMAGE_SIZE} pixels: leave out --image-size": (
-            options.data is not None and options.image_size not in (None, IMAGE_SIZE)
-        ),
+        f"--data {(options.data or '').partition(':')[0]} has images of {IMAGE_SIZE} x {IMAGE_SIZE} pixels: "
+        "leave out --image-size": (options.data is not None and options.image_size not in (None, IMAGE_SIZE)),
         "--workers requires --data: synthetic batches need no workers": options.workers is not None
         and options.data is None,
     }
