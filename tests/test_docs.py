@@ -45,7 +45,7 @@ from tests.support.docs import (
 from tests.support.lowest import WORKFLOW
 from tests.support.options import groups_of, parsers
 from tests.support.parsed import trees
-from tests.support.reference import keys, section
+from tests.support.reference import WHOLE, keys, section
 from tracer.cli import COMMANDS, parse
 
 NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
@@ -304,6 +304,9 @@ def test_keys_are_written_with_their_types_and_links_with_their_headings():
 
         name: str
         wait_ns: int | None
+        rank: int
+        origin_ns: str
+        device: int | str
         parts: dict[str, list[int | None]]
 
     class Row(Base):
@@ -313,7 +316,7 @@ def test_keys_are_written_with_their_types_and_links_with_their_headings():
         whole: Base | None = None
 
     linked = "A thing: [Idle time, by cause](measuring.md#idle-time-by-cause). See [whatif](commands/whatif.md)."
-    assert section(Base) == f"{linked}\n\n`name`, `wait_ns`?; `parts`: int?[]{{}}."
+    assert section(Base) == f"{linked}\n\n`name`, `wait_ns`?, `rank`; `origin_ns`: text; `device`; `parts`: int?[]{{}}."
     own = '`late`?: int|number; `rate_gbps`; `pass`: "a"|"b"; `whole`?: [Base](#base)'
     assert keys(Row) == f"all of [Base](#base); {own}."
 
@@ -321,6 +324,7 @@ def test_keys_are_written_with_their_types_and_links_with_their_headings():
 def test_keys_and_codes_are_those_of_the_types():
     page = FORMATS.read_text()
     assert with_reference(page) == page, "write it anew: make docs"
+    assert f"{', '.join(f'`{key}`' for key in WHOLE)} are whole numbers" in " ".join(page.split())
 
 
 @pytest.mark.parametrize("analysis", ["critical-path", "idle", "queue", "launches", "kernels", "diff"])

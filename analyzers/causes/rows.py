@@ -36,8 +36,8 @@ _Place = tuple[int | None, int | str | None, str | None, str, str, str | None]
 class ChargesSummary(msgspec.Struct, frozen=True):
     """The critical path of so many typical `steps`, added up: docs/measuring.md, Charges.
 
-    `charged_ns` is the sum of all charges, `by_rank` shares of 1. `by_edge`: `stretch` (a thread's own time), `call`,
-    `launch`, `stream`, `wait`, `run` (on the device), `block`, `arrive`, `transfer`.
+    `charged_ns` is the sum of all charges. `by_edge`: `stretch` (a thread's own time), `call`, `launch`, `stream`,
+    `wait`, `run` (on the device), `block`, `arrive`, `transfer`.
     """
 
     charged_ns: int

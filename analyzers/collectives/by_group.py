@@ -44,8 +44,8 @@ _TITLES = {asked.name: asked.title for asked in STRATEGIES}
 class GroupWindow(msgspec.Struct, frozen=True):
     """One process group's communication in a step of one rank: docs/measuring.md, By process group.
 
-    `group` is its name, `several` or `unknown`; `description` PyTorch's; `role` the strategy that calls, else ranks and
-    stride. `comm_ns` is all of its communication, exposed is what is so while it alone is.
+    `group` is its name, `several` or `unknown`; `description` PyTorch's. `comm_ns` is all of its communication, exposed
+    what is so while it alone is.
     """
 
     group: str

@@ -236,7 +236,7 @@ class UnmatchedRow(msgspec.Struct, frozen=True):
 
 
 class BandwidthRow(msgspec.Struct, frozen=True):
-    """Instances of one kind, group, size and purpose: medians over them, busbw with its quartiles."""
+    """Instances of one kind, group, size and purpose: medians, busbw with quartiles."""
 
     kind: str
     group: list[int]
@@ -256,7 +256,7 @@ class BandwidthRow(msgspec.Struct, frozen=True):
 
 
 class WaitingRow(msgspec.Struct, frozen=True):
-    """How long one device only waited in a step, and what all others waited for it."""
+    """How long one device waited in a step, and how long all others waited for it."""
 
     rank: int
     device: int | str
@@ -277,7 +277,7 @@ class CopyRow(msgspec.Struct, frozen=True):
 
 
 class ClockRow(msgspec.Struct, frozen=True):
-    """How much later ranks' clocks are than the lowest rank's; null: no collective ties them.
+    """How far ranks' clocks are ahead of the lowest rank's; null: no collective ties them.
 
     `applied_to` are the ranks whose times were moved.
     """

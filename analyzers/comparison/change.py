@@ -50,7 +50,7 @@ class Method(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One figure in A and B: medians, B less A, that over A, and what the test over their steps says.
+    """One figure in A and B: medians, B less A, that over A, and what the test says.
 
     `state`: `changed`, marked; `correlated`, beyond the steps' spread only if no step resembled the one before;
     `small`, below `least_change`; `within` the spread; `too_few` steps to tell; `same`; `only_a`, `only_b`. `a_steps`

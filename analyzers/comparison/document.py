@@ -89,7 +89,7 @@ class PartChange(msgspec.Struct, frozen=True):
 
 
 class StepAccount(msgspec.Struct, frozen=True):
-    """The mean typical profiled step of A and of B, whose parts' differences add up to the step's.
+    """The mean typical profiled step of A and of B; the parts' differences add up to the step's.
 
     `is_opposed`: the unprofiled step changed by 1 % or more, and this one did not, or the other way.
     """
@@ -116,7 +116,7 @@ class StepAccount(msgspec.Struct, frozen=True):
 
 
 class PromisedGain(msgspec.Struct, frozen=True):
-    """What one piece of A's advice was to bring."""
+    """What a piece of A's advice was to bring."""
 
     code: str
     at: str | None
@@ -126,7 +126,7 @@ class PromisedGain(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """Advice of A that B no longer needs, what it was to bring, and what came: how much B's step is shorter."""
+    """Advice of A that B no longer needs, its gains, and what came: how much B's step is shorter."""
 
     gains: list[PromisedGain]
     together_ns: int

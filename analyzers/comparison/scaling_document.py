@@ -110,7 +110,7 @@ class CellRow(msgspec.Struct, frozen=True):
     """One cell: what was asked for, what became of it, and what was measured.
 
     `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy. `measured` and `shares`
-    are as in the report's summary; `representative` is the window of median length.
+    are as in the report's summary.
     """
 
     name: str
@@ -176,8 +176,7 @@ class Ratio(msgspec.Struct, frozen=True):
 class Subtraction(msgspec.Struct, frozen=True):
     """What subtracting times calls communication, beside what was measured; may be negative.
 
-    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it; `busbw_gbps` and `utilization`
-    follow for the gradients.
+    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it.
     """
 
     estimate_ns: float
@@ -196,7 +195,7 @@ class Subtraction(msgspec.Struct, frozen=True):
 class WeakRow(msgspec.Struct, frozen=True):
     """A cell against the 1-GPU cell of its batch per GPU; `ideal_` is what an efficiency of 1 would give.
 
-    `scaled_speedup` is N T_1(b) / T_N(b), `efficiency` T_1(b) / T_N(b).
+    `scaled_speedup` is `efficiency` times `gpus`.
     """
 
     cell: str
@@ -215,10 +214,7 @@ class WeakRow(msgspec.Struct, frozen=True):
 
 
 class StrongRow(msgspec.Struct, frozen=True):
-    """A cell against the 1-GPU cell of its global batch; `ideal_` is what an efficiency of 1 would give.
-
-    `speedup` is T_1(B) / T_N(B/N), `efficiency` that over N.
-    """
+    """A cell against the 1-GPU cell of its global batch; `efficiency` is `speedup` over `gpus`."""
 
     cell: str
     strategy: str

@@ -223,7 +223,7 @@ class BucketRow(msgspec.Struct, frozen=True):
 
 
 class LayoutBucket(msgspec.Struct, frozen=True):
-    """One bucket of the layout: gradients' elements, and bytes as they are reduced."""
+    """One bucket: gradients' elements, and bytes as they are reduced."""
 
     bucket: int
     elements: int

@@ -366,10 +366,10 @@ class LayerComm(msgspec.Struct, frozen=True):
 
 
 class LayerRow(msgspec.Struct, frozen=True):
-    """One layer, or one line that is none (in brackets), in one window: docs/measuring.md, Layers.
+    """One layer, or a line that is none (in brackets), in one window: docs/measuring.md, Layers.
 
-    Of lines that are no layers, all outside of the backward is forward. `bucket` is the one that holds most of it.
-    Lengths of collectives are added.
+    In lines that are no layers, all outside of the backward is forward. `bucket` holds most of the layer. Lengths of
+    collectives are added.
     """
 
     rank: int

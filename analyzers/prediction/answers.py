@@ -91,7 +91,7 @@ class Predicted(msgspec.Struct, frozen=True):
 
 
 class Prediction(Predicted, frozen=True, kw_only=True):
-    """A prediction, and in `why` what speaks against trusting it.
+    """A prediction, and in `why` what speaks against it.
 
     `of_degree`: how much of it is asked for, not found; `is_finding`: a definite cure brings enough.
     """
@@ -102,7 +102,7 @@ class Prediction(Predicted, frozen=True, kw_only=True):
 
 
 class Recommended(Predicted, frozen=True, kw_only=True):
-    """The prediction that is recommended; `why` says in a sentence what for."""
+    """The recommended prediction; `why` says what for."""
 
     why: str
 

@@ -56,9 +56,8 @@ from analyzers.units import between_ms, ms
 class Window(msgspec.Struct, frozen=True):
     """One profiled step on one device: docs/measuring.md, Where a window's time went.
 
-    `packing_ns` is compute that communication alone needs, `contention_ns` how much longer compute took beside it.
-    `exposed_transfer_ns` is an upper bound where `summary.transfer_is_bound`. `typical`: the summary's figures are of
-    it.
+    `contention_ns` is how much longer compute took beside communication. `exposed_transfer_ns` is an upper bound where
+    `summary.transfer_is_bound`. `typical`: the summary's figures are of it.
     """
 
     rank: int
@@ -86,7 +85,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Representative(msgspec.Struct, frozen=True):
-    """The typical window of median span: the one step in which printed lines add up."""
+    """The typical window of median span, in which printed lines add up."""
 
     rank: int
     device: int | str
@@ -96,10 +95,10 @@ class Representative(msgspec.Struct, frozen=True):
 class Summary(LazyStruct, frozen=True):
     """What typical windows come to; `windows` and `shares` by measure, idle time as `idle_input_ns` and so on.
 
-    `shares` are of all their time together. `advice` has gains from a tenth of the step on, then the rest, each the
-    largest first; `of_degree` is what would come on top, `advice_together_ns` all of it replayed at once.
-    `layers_from`: `modules`, `fsdp`, `operators`, or `nodes` of the backward. `charges` are null where launches are not
-    recorded or nobody asked, `bar` in older documents.
+    `advice` has gains from a tenth of the step on, then the rest, each the largest first; `of_degree` is what would
+    come on top, `advice_together_ns` all of it replayed at once. `layers_from`: `modules`, `fsdp`, `operators`, or
+    `nodes` of the backward. `charges` are null where launches are not recorded or nobody asked, `bar` in older
+    documents.
     """
 
     windows: dict[str, Spread]
@@ -143,13 +142,13 @@ class MarkedRank(msgspec.Struct, frozen=True):
 
 
 class Headline(msgspec.Struct, frozen=True):
-    """What one would say to a colleague: docs/measuring.md, The headline.
+    """The first screen's sentence: docs/measuring.md, The headline.
 
     `step_ns` is unprofiled, `profiled_step_ns` the median window, `mark_ns` the host's mark where windows cover less
     than nine tenths of it. `problem` is null where nothing takes 1 %; `code` is its advice, `compute`, or a part:
-    `idle`, `exposed_wait`, `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `gain_ns` is what its cure would
-    bring, null for a bound; `share` the figure's, of the step (of odd steps, the mean one). `trust`: `high`, `fair` or
-    `low`, and `why` no higher. `step_word` is `trace` where no step is marked.
+    `idle`, `exposed_wait`, `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `gain_ns` is null for a bound;
+    `share` is of the step (of odd steps, the mean one). `trust`: `high`, `fair` or `low`, and `why` no higher.
+    `step_word` is `trace` where no step is marked.
     """
 
     step_ns: float | None
@@ -180,8 +179,8 @@ MOST_APART = 2
 class ControlFigures(msgspec.Struct, frozen=True):
     """The controls' medians, a step.
 
-    `unprofiled_mean_ns` counts odd steps in, by their distance `odd_every` where that is told. `distortion` is profiled
-    over unprofiled, `sync_cost_ns` unprofiled less nosync. `host_step_ns` is, by rank, what launching a step takes.
+    `unprofiled_mean_ns` counts odd steps in, by their distance `odd_every` where known. `distortion` is profiled over
+    unprofiled, `sync_cost_ns` unprofiled less nosync, `host_step_ns` by rank what launching a step takes.
     `intervals_ns` are 95 % intervals by the same names; `blocks_ns` each control's blocks in order.
     """
 
@@ -251,9 +250,9 @@ class LinkFacts(msgspec.Struct, frozen=True):
 class RunFacts(msgspec.Struct, frozen=True):
     """What is known of the run; much of it from run.json alone.
 
-    `ranks` are those that could be read. `origin_ns` is the epoch time of time 0, text since it exceeds a float's
+    `ranks` are those that could be read. `origin_ns` is the epoch time of time 0, a text since it exceeds a float's
     digits. `times_from`: `light` or `full` windows. `rank_source`: `run.json`, `trace`, `file` (its name, or `--rank`)
-    or `guessed`. `warnings` make figures doubtful; `notes` are of what is merely absent.
+    or `guessed`.
     """
 
     name: str
@@ -291,9 +290,9 @@ class RunFacts(msgspec.Struct, frozen=True):
 class Report(LazyStruct, frozen=True):
     """All that the text report, the page, CSV and TensorBoard show.
 
-    In `windows`, `buckets` and `layers` the laws of docs/measuring.md hold to the nanosecond; medians do not add up.
-    `kernels`, `operators` and `regions` are each rank's 50 longest. `traffic` is bytes of a step and rank, by purpose.
-    Version 1 is refused, and made anew from the traces.
+    Medians do not add up; `windows`, `buckets` and `layers` do, as docs/measuring.md says. `kernels`, `operators` and
+    `regions` are each rank's 50 longest. `traffic` is bytes of a step and rank, by purpose. Version 1 is refused, and
+    made anew from the traces.
     """
 
     schema: str

@@ -39,7 +39,7 @@ class OddStep(msgspec.Struct, frozen=True):
 
 
 class Steps(msgspec.Struct, frozen=True):
-    """Steps that figures are of, and that they are not of: docs/measuring.md, Typical and odd steps.
+    """Typical steps and others: docs/measuring.md, Typical and odd steps.
 
     `every` is the distance of odd steps, if even; `pauses` how many make them. `profile_start` is a first step that the
     profile's start made longer.

@@ -26,7 +26,7 @@ LARGEST_INTEGER = 2**62
 
 
 class CalibratedLinks(msgspec.Struct, frozen=True):
-    """The links under the measured group; `limit_gbps` is one way, `source` who says so, or why it is null."""
+    """The links under the measured group, as in LinkFacts."""
 
     devices: list[str] = []
     backend: str | None = None
@@ -36,7 +36,7 @@ class CalibratedLinks(msgspec.Struct, frozen=True):
 
 
 class CalibrationRow(msgspec.Struct, frozen=True):
-    """One collective at one size: the mean time of back-to-back operations, the median of three blocks."""
+    """The mean time of back-to-back operations, the median of three blocks."""
 
     collective: str
     group_size: int
@@ -50,8 +50,7 @@ class CalibrationRow(msgspec.Struct, frozen=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """What links can do: a collective at a size each.
 
-    By hand, or from nccl-tests' output, rows with `collective`, `group_size`, `bytes` and `time_ns` suffice: bandwidths
-    are always computed from these.
+    Rows by hand, or from nccl-tests' output, need `collective`, `group_size`, `bytes` and `time_ns` alone.
     """
 
     schema: str = SCHEMA

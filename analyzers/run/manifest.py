@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One parameter of the model, in its order."""
+    """One parameter, in the model's order."""
 
     name: str
     shape: list[int]
@@ -48,7 +48,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One DDP bucket: bytes without a communication hook, parameters by their index."""
+    """One DDP bucket: bytes without a communication hook, parameters by index."""
 
     nbytes: int
     parameters: list[int]
@@ -62,7 +62,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """One device in one round, in the step before its light window; null: NVML does not say.
+    """One device in one round, before its light window; null: NVML does not say.
 
     `reasons` hold its clocks down, in NVML's words, such as `sw_power_cap`.
     """
@@ -90,7 +90,7 @@ class LoaderSettings(msgspec.Struct, frozen=True):
 
 
 class OptimizerSettings(msgspec.Struct, frozen=True):
-    """An optimizer's class, and which implementation was asked for."""
+    """An optimizer's class, and the implementation asked for."""
 
     name: str
     foreach: bool | None = None
@@ -98,10 +98,10 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
 
 
 class TrainingSettings(msgspec.Struct, frozen=True):
-    """Settings beside those of parallelism, as the first rank's objects say.
+    """Settings beside those of parallelism, on the first rank.
 
-    `autocast` is the forward's dtype; null, as `forwards_per_step`: off or not seen. `memory_format` is of
-    convolutions: `channels_last`, `contiguous` or `mixed`. `allocator` is `PYTORCH_CUDA_ALLOC_CONF`.
+    `autocast` is the forward's dtype; null, as `forwards_per_step`: off or not seen. `memory_format` of convolutions:
+    `channels_last`, `contiguous` or `mixed`. `allocator` is `PYTORCH_CUDA_ALLOC_CONF`.
     """
 
     loaders: list[LoaderSettings] = []
@@ -114,11 +114,11 @@ class TrainingSettings(msgspec.Struct, frozen=True):
 
 
 class HostStates(msgspec.Struct, frozen=True):
-    """What a rank's host was in, by `step`, the numbers in the recording.
+    """A rank's host in each `step` of the recording.
 
-    `gc_ns` was in Python's collections. The main thread had no core for `runnable_ns`, was switched out while it could
-    run (`switches`), and read pages from disk (`faults`); `autograd_runnable_ns` is of autograd's threads. `cpu_mhz` is
-    its CPU's clock.
+    `gc_ns` was in Python's collections. The main thread waited for a core for `runnable_ns`, was switched out while it
+    could run (`switches`), and read pages from disk (`faults`). `autograd_runnable_ns` is of autograd's threads,
+    `cpu_mhz` of the CPU's clock.
     """
 
     step: list[int] = []  # its number in the recording, from 1
@@ -156,12 +156,11 @@ class Epoch(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: how a run was recorded; over several hosts each `ranks0-7` has its own.
 
-    `id` is the same on all ranks and hosts; `command` and `settings` are without secrets. `environment` has only
+    `id` is the same on all ranks and hosts. `command` and `settings` are without secrets. `environment` has only
     variables that decide how ranks communicate or what profiling costs. `strategy`: `ddp`, `fsdp`, `dp`, `tensor`,
     `pipeline`, `context`, `expert`, joined by `+`, or `single`; null: not recognised. `bucket_cap_mb` null: DDP's
-    default, or no DDP. `settings` are the built-in workload's, `ddp` among them what DDP's logging data says.
-    `profiler` has the plan, and which rounds' traces were kept. `device_states` and `host_states` are by rank. `notes`
-    say how a recording did not end as planned. All keys have defaults: a trace from elsewhere has no run.json.
+    default, or no DDP. `settings` are the built-in workload's; their `ddp` is DDP's logging data. `profiler` has the
+    plan and the rounds that were kept. `notes` say how a recording did not end as planned. All keys have defaults.
     """
 
     schema: str = SCHEMA

@@ -29,8 +29,8 @@ class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
     """Units that FSDP wraps alike: `count` on the rank with most; `*` in `modules` stands for a number.
 
     `version` 1 is FullyShardedDataParallel, 2 `fully_shard`. `reshard_after_forward` may be a number of ranks. `shard_`
-    and `replicate_` are the mesh's dimensions and ranks. `forward_prefetch` and `backward_prefetch` count units that
-    the program gathers ahead. `reduce_scatter_group`: it has a group of its own; null: this torch has none.
+    and `replicate_` are the mesh's dimensions and ranks. `_prefetch` counts units that the program gathers ahead.
+    `reduce_scatter_group`: it has a group of its own; null: this torch has none.
     """
 
     modules: str
@@ -53,7 +53,7 @@ class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
 class StyledModules(msgspec.Struct, frozen=True, kw_only=True):
     """Modules that are split alike, named as in ShardedModules.
 
-    `styles` are classes of ParallelStyle; `placements` say, by parameter, how it lies along `dims`, such as `S(0)`.
+    `styles` are classes of ParallelStyle; `placements`, such as `S(0)`, are by parameter, along `dims`.
     """
 
     modules: str
@@ -64,7 +64,7 @@ class StyledModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline's schedule, by its class, and by rank its stages and the group that carries messages."""
+    """A pipeline's schedule, by its class; `group_of_rank` carries its messages."""
 
     schedule: str
     microbatches: int | None = None
@@ -74,7 +74,7 @@ class RecordedPipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SequenceBuffer(msgspec.Struct, frozen=True):
-    """A tensor that is split along its dimension `dim`; `shape` is the whole one's."""
+    """A tensor of whole `shape` that is split along dimension `dim`."""
 
     shape: list[int]
     dim: int
@@ -83,7 +83,7 @@ class SequenceBuffer(msgspec.Struct, frozen=True):
 class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
     """Context parallelism; null is what was not seen.
 
-    `balanced`: parts have equal work under a causal mask. `rotate_method` is how keys and values travel.
+    `balanced`: parts have equal work under a causal mask. `rotate_method` moves keys and values.
     """
 
     dims: list[str] = []
@@ -95,7 +95,7 @@ class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
-    """What torch.compile compiled: modules (`*` stands for a number), and how many frames.
+    """What torch.compile compiled: modules (`*` stands for a number) and frames.
 
     `micro_pipeline_tp` is Inductor's asynchronous tensor parallelism.
     """
@@ -106,7 +106,7 @@ class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parallelism(msgspec.Struct, frozen=True, kw_only=True):
-    """How a program is parallelized, as found in its processes; what is not named may be in use all the same.
+    """How a program is parallelized, as found in its processes; more may be in use.
 
     `unknown` says, by strategy, why settings could not be read; `left_out` counts rows beyond 64 of a list.
     """

@@ -38,7 +38,7 @@ Name = Annotated[str, Meta(pattern=rf"^{SAFE_NAME.pattern}\Z")]
 class Cell(msgspec.Struct, frozen=True):
     """One recording of the grid: `gpus` devices (on a CPU, ranks), `batch` samples on each.
 
-    `strategy` is `ddp`, `dp`, `fsdp`, or on one device `single`. `skipped`: a smaller batch was out of memory already.
+    `strategy` is `ddp`, `dp`, `fsdp`, or on one device `single`. `skipped`: a smaller batch was out of memory.
     """
 
     name: Name

@@ -36,6 +36,8 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
 CODES = "Codes of notices"
 # What a key's name may end in that says what kind of number it is.
 UNITS = re.compile(r"(.*_)?(ns|us|n?bytes|mb|gbps|mhz|w|c|per_s)")
+# Keys that are whole numbers, or a device's index or `cpu`, in whatever holds them: the page says so once.
+WHOLE = ("rank", "step", "steps", "bucket", "count", "gpus", "batch", "group_size")
 NAMES: dict[Any, str] = {str: "text", Notices: "text", int: "int", float: "number", bool: "bool", Any: "any"}
 
 
@@ -110,8 +112,14 @@ def keys(kind: type[msgspec.Struct]) -> str:
 def _typed(key: str, hint: Any) -> tuple[str, str]:
     """Return a key, with `?` where it may be null, and its type, empty where its name or the page's rule says it."""
     name, null = re.fullmatch(r"(.*?)(\??)", spelled(hint)).groups()
-    is_told = name == "text" or (name in ("int", "number") and UNITS.fullmatch(key))
-    return f"`{key}`{null}", "" if is_told else name
+    return f"`{key}`{null}", "" if _is_told(key, name) else name
+
+
+def _is_told(key: str, name: str) -> bool:
+    """Tell whether a key's name or the page's rules say its type."""
+    if UNITS.fullmatch(key):
+        return name in ("int", "number")
+    return name == "text" or (key, name) == ("device", "int|text") or (key in WHOLE and name == "int")
 
 
 def spelled(hint: Any) -> str:

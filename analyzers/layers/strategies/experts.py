@@ -253,13 +253,12 @@ def _why(unknown: Sequence[ExpertRow]) -> str:
 
 
 class ExpertRow(msgspec.Struct, frozen=True):
-    """Tokens of a layer's experts in a step and pass; times of all members, added.
+    """A layer's experts in a step and pass: docs/measuring.md, Experts and spread attention.
 
-    See docs/measuring.md, Experts and spread attention. `by_order`: no module calls, and layers are numbered
-    dispatches. `pass` may be `recomputed`. `tokens_to` has, by sender, what it sends to each of `ranks`, in a backward
-    gradients. `imbalance` is the most received bytes over the mean, on `busiest_rank`; `_for_busiest_ns` is waiting for
-    that rank, `wait_for_compute_ns` for ranks whose experts computed longer. In a backward `dispatch` and `combine` are
-    those of gradients.
+    Times of all members are added. `by_order`: no module calls, and layers are numbered dispatches. `pass` may be
+    `recomputed`; in a backward tokens, `dispatch` and `combine` are those of gradients. `tokens_to` has, by sender,
+    what it sends to each of `ranks`. `imbalance` is the most received bytes over the mean, on `busiest_rank`;
+    `_for_busiest_ns` is waiting for that rank, `wait_for_compute_ns` for ranks whose experts computed longer.
     """
 
     step: int

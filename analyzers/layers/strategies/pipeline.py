@@ -52,7 +52,7 @@ class PipelineAction(msgspec.Struct, frozen=True):
 class PipelineRow(msgspec.Struct, frozen=True):
     """One stage of a pipeline in one step: docs/measuring.md, Pipelines.
 
-    `bubble_ns` has three parts that add up to it; they are null where ranks are missing.
+    `bubble_ns` has three parts, null where ranks are missing.
     """
 
     rank: int

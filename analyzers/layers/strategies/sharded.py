@@ -33,7 +33,7 @@ PASSES = ("forward", "backward")
 
 
 class HiddenBy(msgspec.Struct, frozen=True):
-    """How long one layer's, or other line's, compute ran beside communication."""
+    """How long one line's compute ran beside communication."""
 
     layer: str
     direction: str = msgspec.field(name="pass")  # forward or backward
@@ -76,9 +76,8 @@ _GATHER, _REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
 class ShardedCollective(msgspec.Struct, frozen=True):
     """One collective of FSDP's on one rank: docs/measuring.md, Sharded modules.
 
-    `prefetched`: an all-gather was called for before its module's turn. `queued_ns`, behind others, the last of the
-    kind `queued_behind`, and `late_launch_ns` are how long it stood, exposed or not. The five parts of `exposed_ns` add
-    up to it.
+    `prefetched`: an all-gather was called for before its module's turn. `queued_ns` (behind others, the last of the
+    kind `queued_behind`) and `late_launch_ns` are how long it stood, exposed or not. `exposed_ns` has five parts.
     """
 
     rank: int

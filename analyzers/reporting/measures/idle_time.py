@@ -46,7 +46,7 @@ class IdlePhase(msgspec.Struct, frozen=True):
 
 
 class IdleLine(msgspec.Struct, frozen=True):
-    """Idle time of one cause and phase in all windows of a rank, while the host was in one place.
+    """A rank's idle time of one cause and phase while its host was in one place.
 
     `name` is the outermost operator, else the Python function, module or range; `(others)` for all but the longest.
     `count` is gaps, or calls of `call`, which synchronizes.
@@ -72,7 +72,7 @@ class SynchronizingCall(msgspec.Struct, frozen=True):
 
 
 class WindowLaunches(msgspec.Struct, frozen=True):
-    """Launches of one window, as its full one has them.
+    """Launches of one full window.
 
     `shorter` of the `operations` are shorter than their launch call. `call_ns` is the calls' median, `launching_ns`
     their sum; `waited_ns` is what `synchronizations` take of `host_ns`, the step on the CPU.

@@ -75,10 +75,10 @@ def region_rows(run: RunSummary) -> list[RegionKernel]:
 
 
 class Compute(msgspec.Struct, frozen=True):
-    """FLOPs of one step on one device, counted from shapes: docs/measuring.md, What compute is.
+    """FLOPs of one step on one device: docs/measuring.md, What compute is.
 
-    The first four are null where less than 80 % of compute time, `coverage`, has a count; `counted_` figures are of
-    what has one. `precisions` are shares of counted FLOPs.
+    The first four are null where `coverage` is under 80 %; `counted_` figures are of kernels with a count. `precisions`
+    are shares of counted FLOPs.
     """
 
     flops: int | None = None

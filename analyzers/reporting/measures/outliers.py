@@ -47,7 +47,7 @@ class Outlier(msgspec.Struct, frozen=True):
 
 
 class OverDevices(msgspec.Struct, frozen=True):
-    """Devices' medians, each counted once; own time is a device's step less its exposed waiting.
+    """Devices' medians; own time is a device's step less its exposed waiting.
 
     `outliers` lie beyond the quartiles by three times their distance and 1 % of the step.
     """

@@ -19,7 +19,7 @@ from analyzers.units import duration, percent, rounded_percent
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """What to change, what that would bring, and what was measured. Programs go by the code.
+    """What to change, what that would bring, and what was measured.
 
     With a gain the code is `scenario`, as `tracer whatif --only` has it: `straggler`, `alike`, `experts`, `stages`,
     `input`, `synchronize`, `copies`, `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`,
@@ -27,9 +27,8 @@ class Advice(msgspec.Struct, frozen=True):
     `more_microbatches`, `interleaved_stages`, `attention_imbalance`, `attention_transfer`, `reduce_scatter_group`,
     `max_connections`, `larger_units`, `sharded_transfer`, `async_tp`, `fp32` or `layout`. `gain_ns` is by replay (of
     odd steps, of samples), in `interval_ns`; `at_most_ns` stands where no replay can be made. `at` is the place, such
-    as `rank 1`; null: the whole step. `problem` is a clause; `share` the figure's, of the step (of odd steps, the mean
-    one). `of_degree`: how much of it is asked for, not found. `words` stand behind "with"; `value` is what is tried, of
-    a rank `compute`, `host` or `input`.
+    as `rank 1`; null: the whole step. `problem` is a clause; `share` as in Headline. `of_degree`: how much of it is
+    asked for, not found. `words` stand behind "with"; `value` is what is tried, of a rank `compute`, `host` or `input`.
     """
 
     code: str
