@@ -110,7 +110,7 @@ class CellRow(msgspec.Struct, frozen=True):
     """One cell: what was asked for, what became of it, and what was measured.
 
     `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy. `measured` and `shares`
-    are as in the report's summary.
+    are as in the report's summary; `representative` is the window of median length.
     """
 
     name: str
@@ -176,7 +176,8 @@ class Ratio(msgspec.Struct, frozen=True):
 class Subtraction(msgspec.Struct, frozen=True):
     """What subtracting times calls communication, beside what was measured; may be negative.
 
-    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it.
+    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it; `busbw_gbps` and `utilization`
+    follow for the gradients.
     """
 
     estimate_ns: float

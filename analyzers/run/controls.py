@@ -39,7 +39,7 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Steps that were only timed: by rank, a list per block; `numbers` are theirs in the recording, from 1.
 
     `by_launch`: each block is a launch with numbers of its own. Older recordings have `samples_ns`, each block's mean,
-    and what nobody reads: `median_ns`, `spread` (the samples' range over it), `reason`, why it is null.
+    and keys that are not read: `median_ns`, the samples' `spread`, and the `reason` why the median is null.
     """
 
     steps_ns: dict[str, list[list[int]]] = {}
