@@ -8,10 +8,11 @@ The same cell stands in both, against another baseline. Definitions and sources:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -73,9 +74,17 @@ def read_study(file: Place) -> Scaling:
         written = scaling_from_json(read_file(file))
     except UnreadableDocument as error:
         raise UnreadableDocument(f"{file}: {error}") from error
-    of_cells = list(_warnings(written.cells))
+    cells = [_with_launches(cell, written.settings) for cell in written.cells]
+    of_cells = list(_warnings(cells))
     sweep = Sweep(name=written.name, command=written.command, settings=written.settings)
-    return scaling(sweep, written.cells, [warning for warning in written.warnings if warning not in of_cells])
+    return scaling(sweep, cells, [warning for warning in written.warnings if warning not in of_cells])
+
+
+def _with_launches(cell: CellRow, settings: Mapping[str, Any]) -> CellRow:
+    """Return a cell with its number of launches, which older versions did not write: rounds are launches."""
+    if cell.launches is not None or not cell.step.median_ns:
+        return cell
+    return replace(cell, launches=1 if settings.get("rounds", 1) == 1 else max(len(cell.blocks_ns), 1))
 
 
 def _missing_rounds(sweep: Sweep) -> Iterator[Notice]:
@@ -135,7 +144,7 @@ class _Pair:
             high=_over(one.high_ns, many.low_ns, factor),
             uncertain=one.uncertain or many.uncertain,
             profiled=many.is_profiled,
-            few_blocks=any(0 < len(row.blocks_ns) < FEWEST_BLOCKS for row in (self.cell, self.baseline)),
+            few_blocks=any(map(_has_few_launches, (self.cell, self.baseline))),
         )
 
     def subtraction(self, share: float) -> Subtraction:
@@ -159,6 +168,11 @@ class _Pair:
             why=why,
             profiled=many.is_profiled,
         )
+
+
+def _has_few_launches(cell: CellRow) -> bool:
+    """Whether what launches differ by is not known of a cell."""
+    return cell.launches is not None and cell.launches < FEWEST_BLOCKS
 
 
 def _over(one_ns: float | None, many_ns: float | None, factor: float) -> float | None:
@@ -321,13 +335,14 @@ _CORES_LIMIT = "The cores that ranks share limit it, not links: more cores, or f
 def verdict(cells: Sequence[CellRow], weak: Sequence[WeakRow], strong: Sequence[StrongRow]) -> str:
     """Say how far training scales: the most efficient cell on the most devices, and its strong scaling."""
     best, noun = _best(weak), device_noun(cells)
+    launches = "one launch each" if {cell.launches for cell in cells} <= {None, 1} else "so few launches"
     if best is None:
         fixed = _best(strong)
         if fixed is None:
             timed = [cell for cell in cells if cell.step.median_ns]
             return f"{len(timed)} cells are timed, but none on one {noun} and on several that can be compared."
-        return _sentence(fixed, noun, "the global batch fixed")
-    sentence = _sentence(best, noun, f"{best.batch:,} samples per {noun}")
+        return _sentence(fixed, noun, "the global batch fixed", launches)
+    sentence = _sentence(best, noun, f"{best.batch:,} samples per {noun}", launches)
     fixed_row = next((row for row in strong if row.cell == best.cell), None)
     if fixed_row is None or fixed_row.speedup is None:
         return sentence
@@ -348,16 +363,16 @@ def _least(efficiency: Ratio) -> float:
     return efficiency.value if efficiency.low is None else efficiency.low
 
 
-def _sentence(row: WeakRow | StrongRow, noun: str, what: str) -> str:
+def _sentence(row: WeakRow | StrongRow, noun: str, what: str, launches: str) -> str:
     speedup = row.scaled_speedup if isinstance(row, WeakRow) else row.speedup
     assert speedup is not None
     assert row.efficiency is not None
     devices, how = f"{row.gpus} {noun}s", f"({row.strategy}, {what})"
-    if speedup.is_told:
-        efficiency = f"an efficiency of {percent(row.efficiency.value)}"
-    else:
-        efficiency = f"nothing nearer can be told{' of so few rounds' if speedup.few_blocks else ''}"
-    return f"{devices} train {_times(speedup)} as fast as one {how}: {efficiency}."
+    train = f"{devices} train {_times(speedup)} as fast as one {how}"
+    if speedup.few_blocks:
+        return f"{train} in {launches}: it is not known whether other launches would."
+    efficiency = f"an efficiency of {percent(row.efficiency.value)}"
+    return f"{train}: {efficiency if speedup.is_told else 'nothing nearer can be told'}."
 
 
 def _times(ratio: Ratio) -> str:

@@ -51,6 +51,7 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         missing_ranks=summarized.run.world_size - len(summarized.run.ranks),
         step=step,
         blocks_ns=controls.blocks_ns.get(UNPROFILED, []),
+        launches=_launches(manifest.controls.unprofiled),
         distortion=controls.distortion,
         distortion_uncertain=controls.distortion is not None
         and _is_uncertain(controls.distortion, controls.interval("distortion")),
@@ -102,6 +103,11 @@ def step_time(controls: Controls, summarized: Report) -> CellStep:
     """Return a step without the profiler; under it, where there was no such step."""
     unprofiled = control_time(controls.unprofiled)
     return unprofiled if unprofiled.median_ns else _window_time(typical_of(summarized.windows))
+
+
+def _launches(unprofiled: Control | None) -> int:
+    """Return how many launches a cell's step is of; windows under the profiler are of one."""
+    return len(unprofiled.blocks_ns) or 1 if unprofiled is not None and unprofiled.by_launch else 1
 
 
 def control_time(control: Control | None) -> CellStep:

@@ -40,8 +40,8 @@ DEFINITIONS = {
     "batch counted as a step; derived: those steps x the step's time; measured: the median of whole epochs, the first "
     "left out as warm-up.",
     "told": "a speedup or efficiency has what it is with the two steps' 95 % intervals set against one another; where "
-    "that reaches further than a tenth of it, on either side, or where either step is of fewer than three rounds (or "
-    "blocks of steps), it cannot be told, and is no figure to cite.",
+    "that reaches further than a tenth of it, on either side, or where either step is of fewer than three launches, "
+    "it cannot be told, and is no figure to cite.",
     "weak": "the batch per GPU, b, is fixed, so that the work grows with N. Scaled speedup = N x T_1(b) / T_N(b) "
     "(Gustafson, Reevaluating Amdahl's Law, CACM 31(5), 1988); efficiency = T_1(b) / T_N(b).",
     "strong": "the global batch, B, is fixed, so that each GPU has B/N of it. Speedup = T_1(B) / T_N(B/N) "
@@ -109,8 +109,9 @@ class EpochTime(msgspec.Struct, frozen=True):
 class CellRow(msgspec.Struct, frozen=True):
     """One cell: what was asked for, what became of it, and what was measured.
 
-    `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy. `measured` and `shares`
-    are as in the report's summary; `representative` is the window of median length.
+    `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy; `launches` is how many
+    its steps are of. `measured` and `shares` are as in the report's summary; `representative` is the window of median
+    length.
     """
 
     name: str
@@ -127,6 +128,7 @@ class CellRow(msgspec.Struct, frozen=True):
     missing_ranks: int = 0
     step: CellStep = CellStep()
     blocks_ns: list[float] = []
+    launches: int | None = None  # null: its steps were not timed, or an older version wrote the row
     distortion: float | None = None
     distortion_uncertain: bool = False
     epoch: EpochTime | None = None
@@ -155,7 +157,7 @@ def device_noun(cells: Iterable[CellRow]) -> str:
 class Ratio(msgspec.Struct, frozen=True):
     """A ratio of two steps' times, and what it becomes with their intervals set against one another.
 
-    `few_blocks`: one step is of fewer than three blocks.
+    `few_blocks`: one step is of fewer than three launches.
     """
 
     value: float

@@ -62,6 +62,15 @@ def test_what_follows_from_cells_is_made_of_them_whatever_is_written(kept, chang
     assert scaling_json(study(kept)) == scaling_json(study(KEPT))
 
 
+@pytest.mark.parametrize(("rounds", "launches"), [(1, 1), (3, 3), (None, 3)])
+def test_launches_that_an_older_version_did_not_write_are_its_rounds(kept, rounds, launches):
+    written = json.loads((KEPT / RESULTS).read_text())
+    for cell in written["cells"]:
+        del cell["launches"]
+    (kept / RESULTS).write_text(json.dumps(written | {"settings": written["settings"] | {"rounds": rounds}}))
+    assert {cell.launches for cell in study(kept).cells if cell.step.median_ns} == {launches}
+
+
 def test_damaged_results_are_named(kept):
     (kept / RESULTS).write_text(json.dumps({"schema": "tracer.scaling/1"}))
     with pytest.raises(UnreadableDocument, match=rf"{kept / RESULTS}: .*tracer sweep"):

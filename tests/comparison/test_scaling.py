@@ -262,6 +262,20 @@ def test_a_control_that_scatters_is_kept_and_marked():
     assert scattered.spread == (scattered.high_ns - scattered.low_ns) / (10 * MS)
 
 
+@pytest.mark.parametrize(("by_launch", "launches"), [(True, 3), (False, 1)])
+def test_blocks_of_one_recording_are_one_launch(tmp_path, by_launch, launches):
+    """A sweep of one round has eight blocks of each cell, and says of no speedup that it is told."""
+    unprofiled = {"steps_ns": {"0": [[4 * MS], [4 * MS], [4 * MS]]}, "by_launch": by_launch}
+    cells = [
+        write_cell(tmp_path, name, gpus, 8, controls={"unprofiled": unprofiled})
+        for name, gpus in (("single", 1), ("ddp", 2))
+    ]
+    found = study(write_sweep(tmp_path, cells))
+    assert [row.launches for row in found.cells] == [launches] * 2
+    ratio = weak(found, "ddp2-batch8").scaled_speedup
+    assert ratio and ratio.is_told == by_launch
+
+
 def test_a_single_sample_is_a_time_whose_interval_is_not_known():
     assert control_time(samples(10)) == CellStep(10 * MS, None, None, None, "unprofiled", True)
 

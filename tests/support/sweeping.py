@@ -88,7 +88,7 @@ def write_cell(
         "strategy": "ddp" if strategy == SINGLE else strategy,
         "batch_per_gpu": batch,
         "devices": ["card"] * gpus,
-        "controls": {"unprofiled": {"steps_ns": unprofiled.steps_ns}},
+        "controls": {"unprofiled": {"steps_ns": unprofiled.steps_ns, "by_launch": True}},
     }
     write(place / MANIFEST, json.dumps(document | manifest))
     return found

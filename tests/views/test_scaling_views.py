@@ -101,18 +101,23 @@ def test_a_sentence_says_what_cannot_be_told():
     assert told.verdict.endswith(" With the global batch of 64 fixed it is 1.67 times as fast.")
 
 
-def test_few_rounds_tell_no_speedup():
-    """Two launches may agree by chance."""
-    cells = [cell("single", 1, 8, 10.0, blocks_ns=[1e7] * 3), cell("ddp", 2, 8, 20.0, blocks_ns=[2e7] * 2)]
+@pytest.mark.parametrize(("launches", "said"), [((3, 2), "so few launches"), ((1, 1), "one launch each")])
+def test_few_launches_tell_no_speedup(launches, said):
+    """They may agree by chance; blocks of steps within one launch do not say how launches differ."""
+    cells = [
+        cell(name, gpus, 8, gpus * 10.0, blocks_ns=[gpus * 1e7] * 8, launches=each)
+        for name, gpus, each in zip(("single", "ddp"), (1, 2), launches, strict=True)
+    ]
     study = studied(cells)
     assert study.verdict == (
-        "2 GPUs train about 1.00 times as fast as one (ddp, 8 samples per GPU): nothing nearer can be told of so few "
-        "rounds."
+        f"2 GPUs train about 1.00 times as fast as one (ddp, 8 samples per GPU) in {said}: it is not known whether "
+        "other launches would."
     )
     assert study.limits == ["ddp on 2 GPUs at batch 8: whether anything limits it cannot be told."]
     shown = scaling_text(study, 120)
-    assert " ".join(line(shown, "Weak scaling", "ddp")) == "ddp 2 8 10.000 20.000 cannot be told: few rounds -"
-    assert "few rounds: what launches differ by is known from three rounds" in shown
+    assert " ".join(line(shown, "Weak scaling", "ddp")) == "ddp 2 8 10.000 20.000 cannot be told: few launches -"
+    assert "few launches: what launches differ by is known from three on" in shown
+    assert "weak scaling, ddp on 2" not in shown
 
 
 def test_ranks_on_a_cpu_are_called_ranks():

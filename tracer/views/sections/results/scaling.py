@@ -34,7 +34,7 @@ MARKS = {
     UNCERTAIN: "? uncertain: the 95 % interval of its step, or of its baseline's, is wider than 5 %",
     PROFILED: "p timed under the profiler: no step was timed without it",
 }
-FEW = "few rounds: what launches differ by is known from three rounds (or blocks of steps) on"
+FEW = "few launches: what launches differ by is known from three on (--rounds)"
 UNTOLD = (
     "cannot be told: its 95 % interval reaches further than a tenth of it, on either side; more --rounds, in a new "
     "folder, may tell"
@@ -342,7 +342,7 @@ def _ratio(ratio: Ratio | None, shown: Callable[[float], str], untold: str = "ca
     if ratio is None:
         return ["-", ""]
     if ratio.few_blocks:
-        return [f"{untold}few rounds" if untold else "-", ""]
+        return [f"{untold}few launches" if untold else "-", ""]
     if ratio.low is None or ratio.high is None:
         return [untold.rstrip(": ") or "-", ""]
     between = f"{shown(ratio.low)} to {shown(ratio.high)}"
