@@ -37,7 +37,7 @@ from analyzers.notices import Code, Notice
 from analyzers.paths import Place, read_file
 from analyzers.rank import RunSummary, summarize
 from analyzers.run import HIGH_DISTORTION, SINGLE, SWEEP, Cell, Sweep, cell_folder, read_sweep
-from analyzers.statistics import FEWEST_BLOCKS, LEAST_SHARE
+from analyzers.statistics import LEAST_SHARE
 from analyzers.step_parts import COMPUTE, COPY, IDLE, TRANSFER, UNRESOLVED, WAITING
 from analyzers.texts import AND_MORE, listed
 from analyzers.units import ms, percent
@@ -144,7 +144,7 @@ class _Pair:
             high=_over(one.high_ns, many.low_ns, factor),
             uncertain=one.uncertain or many.uncertain,
             profiled=many.is_profiled,
-            few_blocks=any(map(_has_few_launches, (self.cell, self.baseline))),
+            few_blocks=self.cell.has_few_launches or self.baseline.has_few_launches,
         )
 
     def subtraction(self, share: float) -> Subtraction:
@@ -168,11 +168,6 @@ class _Pair:
             why=why,
             profiled=many.is_profiled,
         )
-
-
-def _has_few_launches(cell: CellRow) -> bool:
-    """Whether what launches differ by is not known of a cell."""
-    return cell.launches is not None and cell.launches < FEWEST_BLOCKS
 
 
 def _over(one_ns: float | None, many_ns: float | None, factor: float) -> float | None:

@@ -15,7 +15,7 @@ from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
 from analyzers.reporting import GradientBandwidth
 from analyzers.run import Epoch
-from analyzers.statistics import Spread
+from analyzers.statistics import FEWEST_BLOCKS, Spread
 from analyzers.step_parts import COMM, COMPUTE, COPY, EXPOSED, IDLE, SPLIT_PARTS, fields_of
 from analyzers.texts import brief
 
@@ -33,12 +33,14 @@ TOLD = 0.1
 
 # What the columns mean, in the words that every view shows.
 DEFINITIONS = {
-    "step": "the median of the steps timed without the profiler, of all ranks and blocks, with its 95 % interval (by "
-    "blocks); where that is wider than 5 % of it, or not known, it is marked as uncertain; where there are none, the "
-    "median window under the profiler, marked as profiled. T_N is this time on N GPUs.",
+    "step": "the median of the steps timed without the profiler, of all ranks and launches, with its 95 % interval (of "
+    "all steps; where launches differ by more, the range of their medians); where that is wider than 5 % of it, or not "
+    "known, it is marked as uncertain; where there are none, the median window under the profiler, marked as profiled. "
+    "T_N is this time on N GPUs.",
     "epoch": "the data set's samples over the global batch (batch per GPU x GPUs x accumulation), the last partial "
     "batch counted as a step; derived: those steps x the step's time; measured: the median of whole epochs, the first "
-    "left out as warm-up.",
+    "left out as warm-up, all in one launch, and so without an interval. The step's interval gives what an epoch lies "
+    "between: its whole batches at the lower end, all of its steps at the upper.",
     "told": "a speedup or efficiency has what it is with the two steps' 95 % intervals set against one another; where "
     "that reaches further than a tenth of it, on either side, or where either step is of fewer than three launches, "
     "it cannot be told, and is no figure to cite.",
@@ -147,6 +149,25 @@ class CellRow(msgspec.Struct, frozen=True):
     def global_batch(self) -> int:
         """Return how many samples all devices have in one step of the optimizer."""
         return self.batch * self.gpus * self.accumulation
+
+    @property
+    def has_few_launches(self) -> bool:
+        """Whether its steps do not say how launches differ."""
+        return self.launches is not None and self.launches < FEWEST_BLOCKS
+
+    @property
+    def epoch_limits_ns(self) -> tuple[float, float] | None:
+        """Return what its step's interval makes of an epoch; how long the last, partial batch takes is not known."""
+        low_ns, high_ns = self.step.low_ns, self.step.high_ns
+        if self.epoch is None or low_ns is None or high_ns is None or self.step.is_profiled:
+            return None
+        return self.epoch.samples // self.global_batch * low_ns, self.epoch.steps * high_ns
+
+    @property
+    def contradicts_epoch(self) -> bool:
+        """Whether the epoch that was measured lies outside of what its step's interval makes of it."""
+        limits, measured_ns = self.epoch_limits_ns, self.epoch.measured_ns if self.epoch is not None else None
+        return limits is not None and measured_ns is not None and not limits[0] <= measured_ns <= limits[1]
 
 
 def device_noun(cells: Iterable[CellRow]) -> str:

@@ -39,7 +39,13 @@ def test_tables_have_a_line_to_cite_and_epochs_parts(kept, capsys):
     # Whoever only looks finds no files afterwards.
     assert [file.name for file in kept.iterdir()] == [RESULTS]
     said = capsys.readouterr().out
-    assert "For your report: on one NVIDIA H200 an epoch takes 14 s at batch 32 and 0.725 s at batch 4,096." in said
+    # 1,562 whole batches at 7.157 ms and 1,563 at 8.082; 12 whole ones at 58.736 and 13 at 59.096.
+    assert (
+        "For your report: on one NVIDIA H200 whole epochs, timed in one launch, took 14.041 s at batch 32 (by the "
+        "steps of 3 launches 11.179 to 12.632 s) and 0.725 s at batch 4,096 (by the steps of 3 launches 0.705 to "
+        "0.768 s). At batch 32 that lies outside of what steps say: cite both."
+    ) in said
+    assert "step: median without the profiler, of 3 launches; 95 %: its steps' interval, or the range" in said
     assert "For your report: weak scaling, ddp on 2 GPUs, batch 2,048 each: 1.96 times (95 %: 1.94 to 1.97)" in said
     assert "For your report: strong scaling, ddp on 2 GPUs, batch 2,048 each (global batch 4,096): 1.90 times" in said
     # 13 steps of 29.753 and 0.109 ms.

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
-from analyzers.comparison.scaling_document import CellRow, Ratio, scaling_from_json, weak_frame
+from analyzers.comparison.scaling_document import CellRow, EpochTime, Ratio, scaling_from_json, weak_frame
 from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
@@ -175,6 +176,38 @@ def test_what_scales_or_cannot_be_compared_is_said():
     assert even.limits == ["ddp on 2 GPUs at batch 32: nothing limits it by more than 5.0 %."]
     assert NOTHING.verdict.startswith("0 cells are timed")
     assert 'id="efficiency"' not in scaling_html(NOTHING, {}, {})
+
+
+def epochs(step_ms: float, measured_s: float | None, samples: int = 950) -> EpochTime:
+    """Ten steps of 100 samples, of which the last has half as many."""
+    measured_ns = None if measured_s is None else measured_s * 1e9
+    return EpochTime("noise", True, False, samples, 10, 10 * step_ms * 1e6, measured_ns, 1)
+
+
+@pytest.mark.parametrize(
+    ("measured_s", "is_outside"),
+    [(0.899, True), (0.9, False), (1.05, False), (1.1, False), (1.101, True), (None, False)],
+)
+def test_an_epoch_outside_of_its_steps_interval_is_marked(measured_s, is_outside):
+    """Nine whole batches at 100 ms at least, ten of 110 at most."""
+    row = cell("single", 1, 100, timed(105.0, scatter=1 / 10.5), epoch=epochs(105.0, measured_s))
+    assert row.contradicts_epoch == is_outside
+    shown = scaling_text(studied([row]), 120)
+    assert ("! outside of what the 95 % interval of its step makes of an epoch" in shown) == is_outside
+
+
+def test_an_epoch_is_cited_with_what_it_is_and_what_steps_make_of_it():
+    several = [
+        cell("single", 1, batch, timed(105.0, scatter=1 / 10.5), devices=["card"], epoch=epochs(105.0, 1.0), launches=4)
+        for batch in (100, 500)
+    ]
+    cited = (
+        "For your report: on one card whole epochs, timed in one launch, took 1.000 s at batch 100 (by the steps of 4"
+    )
+    assert cited in scaling_text(studied(several))
+    assert "cite both" not in scaling_text(studied(several))
+    assert cited not in scaling_text(studied([replace(row, launches=1) for row in several]))
+    assert cited not in scaling_text(studied([replace(row, step=timed(9.0, source="profiled")) for row in several]))
 
 
 def test_subtraction_is_shown_as_it_is():

@@ -30,7 +30,17 @@ from tracer.views.document import (
     table,
     texts,
 )
-from tracer.views.format import figure, gbps, milliseconds, one_unit, plain, plain_lines, rounded_up, sentence
+from tracer.views.format import (
+    figure,
+    gbps,
+    milliseconds,
+    one_unit,
+    plain,
+    plain_lines,
+    rounded_up,
+    seconds,
+    sentence,
+)
 from tracer.views.markdown import escaped, sections_markdown
 from tracer.views.palette import (
     ASCII,

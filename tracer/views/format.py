@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import floor, log10
 
 from analyzers.redaction import redacted
-from analyzers.units import NS_PER_MS, SIZES, percent, size
+from analyzers.units import NS_PER_MS, NS_PER_S, SIZES, percent, size
 
 
 def plain(text: str) -> str:
@@ -44,6 +44,14 @@ def one_unit(most: float) -> tuple[str, Callable[[float], str]]:
 def milliseconds(ns: float | None) -> str:
     """Write milliseconds to the microsecond, `-` for what is unknown."""
     return "-" if ns is None else f"{ns / NS_PER_MS:,.3f}"
+
+
+def seconds(ns: float | None) -> str:
+    """Write seconds with the digits that matter, `-` for what is unknown."""
+    if ns is None:
+        return "-"
+    value = ns / NS_PER_S
+    return f"{value:,.1f}" if value >= 100 else f"{value:.3f}" if value >= 0.1 or not value else f"{value:.5f}"
 
 
 def gbps(value: float | None) -> str:

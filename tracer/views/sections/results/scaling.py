@@ -9,7 +9,7 @@ from analyzers.comparison import TOLD, CellRow, CellStep, Ratio, Scaling, Strong
 from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.step_parts import COMPUTE
-from analyzers.units import NS_PER_S, percent
+from analyzers.units import percent
 from tracer.views import (
     EXPOSED_PARTS,
     UNRESOLVED,
@@ -25,14 +25,16 @@ from tracer.views import (
     gbps,
     milliseconds,
     rendered,
+    seconds,
     sections_markdown,
 )
-from tracer.views.sections.results.scaling_citations import WORDS, citation, epoch_ns
+from tracer.views.sections.results.scaling_citations import citation, epoch_ns, words
 
-UNCERTAIN, PROFILED = "?", "p"
+UNCERTAIN, PROFILED, OUTSIDE = "?", "p", "!"
 MARKS = {
     UNCERTAIN: "? uncertain: the 95 % interval of its step, or of its baseline's, is wider than 5 %",
     PROFILED: "p timed under the profiler: no step was timed without it",
+    OUTSIDE: "! outside of what the 95 % interval of its step makes of an epoch",
 }
 FEW = "few launches: what launches differ by is known from three on (--rounds)"
 UNTOLD = (
@@ -88,7 +90,9 @@ def scaling_tables(study: Scaling) -> list[TitledTable]:
 
 def _cited(study: Scaling, table: TitledTable) -> list[str]:
     """Return what a report may cite from a table, and what its heads mean."""
-    return [text for text in (citation(study, table.name), WORDS.get(table.name)) if text] if table.table.rows else []
+    return (
+        [text for text in (citation(study, table.name), words(study, table.name)) if text] if table.table.rows else []
+    )
 
 
 def _places(study: Scaling) -> tuple[Column, ...]:
@@ -122,6 +126,7 @@ def _times(study: Scaling) -> TitledTable:
     cells = [cell for cell, _, _ in grouped(study)]
     found = [_mark(cell.step.uncertain, cell.step.is_profiled) for cell in cells]
     found += [_mark(cell.distortion_uncertain) for cell in cells if cell.distortion is not None]
+    found += [OUTSIDE * cell.contradicts_epoch for cell in cells]
     notes = [*_marks(found), *_reasons([(cell.name, cell.why) for cell in study.cells])]
     sources = dict.fromkeys(cell.memory_source for cell in study.cells if cell.memory_source)
     notes += [f"Peak memory: the fullest rank's, as {source} has it." for source in sources]
@@ -135,7 +140,8 @@ def _time(cell: CellRow) -> list[str]:
         milliseconds(cell.step.median_ns) + _mark(cell.step.uncertain, cell.step.is_profiled),
         *(_reach(cell.step), _distortion(cell)),
         *(_number(cell.samples_per_s), f"{epoch.steps:,}" if epoch else "-"),
-        *(_seconds(epoch.derived_ns if epoch else None), _seconds(epoch.measured_ns if epoch else None)),
+        seconds(epoch.derived_ns if epoch else None),
+        seconds(epoch.measured_ns if epoch else None) + f" {OUTSIDE}" * cell.contradicts_epoch,
         "-" if cell.peak_memory_bytes is None else f"{cell.peak_memory_bytes / 1e9:.2f}",
     ]
 
@@ -224,7 +230,7 @@ def _parts(study: Scaling) -> TitledTable:
         [
             *(*_place(cell), *(milliseconds(cell.measured.get(name, Spread(0)).median) for name in names)),
             percent(cell.measured.get("overlap", Spread(0)).median),
-            *(_seconds(epoch_ns(cell, part)) for part in (COMPUTE.field, "exposed_comm_ns")),
+            *(seconds(epoch_ns(cell, part)) for part in (COMPUTE.field, "exposed_comm_ns")),
         ]
         for cell in done
     ]
@@ -325,7 +331,7 @@ def _epochs(study: Scaling) -> TitledTable:
     )
     rows = [
         [
-            *(*_place(cell), str(epoch.epoch), _seconds(epoch.time_ns) + (" w" if epoch is cell.epochs[0] else "")),
+            *(*_place(cell), str(epoch.epoch), seconds(epoch.time_ns) + (" w" if epoch is cell.epochs[0] else "")),
             *("-" if epoch.loss is None else f"{epoch.loss:.4f}", percent(epoch.accuracy), f"{epoch.learning_rate:g}"),
         ]
         for cell, _, _ in grouped(study)
@@ -379,13 +385,6 @@ def _reasons(whys: Sequence[tuple[str, str | None]]) -> list[str]:
 
 def _factor(value: float) -> str:
     return f"x{value:.2f}"
-
-
-def _seconds(ns: float | None) -> str:
-    """Write seconds with the digits that matter."""
-    if ns is None:
-        return "-"
-    return f"{ns / NS_PER_S:,.1f}" if ns >= 100 * NS_PER_S else f"{ns / NS_PER_S:.3f}"
 
 
 def _number(value: float | None) -> str:

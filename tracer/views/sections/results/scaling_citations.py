@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, WeakRow
 from analyzers.step_parts import COMPUTE
-from analyzers.units import NS_PER_S, percent
-from tracer.views import gbps, milliseconds
+from analyzers.units import percent
+from tracer.views import gbps, milliseconds, seconds
 
 Row = TypeVar("Row", WeakRow, StrongRow)
 
 # What a table's heads mean, below it.
-WORDS = {
-    "time": "step: median without the profiler; epoch, derived: steps x step; measured: whole epochs but the first",
+_WORDS = {
+    "time": "step: median without the profiler, of {launches}; 95 %: its steps' interval, or the range of launches' "
+    "medians where these differ by more; epoch, derived: steps x step; measured: whole epochs of one launch, but the "
+    "first",
     "weak": "weak: each device keeps its batch, so that N devices do N times the work; efficiency: T_1 / T_N",
     "strong": "strong: all devices share one global batch; efficiency: speedup / N",
     "shares": "window: one profiled step on one device; exposed: hidden by no compute; waiting: for ranks that come "
@@ -23,6 +25,20 @@ WORDS = {
     "bandwidth": "busbw: bytes x the ring's factor / transfer, as nccl-tests counts; utilization: against what the "
     "links gave when they were calibrated",
 }
+
+
+def words(study: Scaling, table: str) -> str | None:
+    """Return what a table's heads mean."""
+    return _WORDS[table].format(launches=_launches(study.cells)) if table in _WORDS else None
+
+
+def _launches(cells: Sequence[CellRow]) -> str:
+    numbers = sorted({cell.launches for cell in cells if cell.launches}) or [1]
+    return (
+        "one launch"
+        if numbers[-1] == 1
+        else f"{' to '.join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))} launches"
+    )
 
 
 def epoch_ns(cell: CellRow, part: str) -> float | None:
@@ -39,16 +55,26 @@ def citation(study: Scaling, table: str) -> str | None:
 
 
 def _time(study: Scaling) -> str | None:
-    timed = [
-        (cell.batch, cell.epoch.measured_ns, cell.devices)
-        for cell in study.cells
-        if cell.gpus == 1 and cell.epoch is not None and cell.epoch.measured_ns
-    ]
+    timed = [cell for cell in study.cells if cell.gpus == 1 and not cell.has_few_launches and cell.epoch_limits_ns]
+    timed = sorted((cell for cell in timed if cell.epoch and cell.epoch.measured_ns), key=lambda cell: cell.batch)
     if len(timed) < 2:
         return None
-    texts = [f"{_seconds(epoch)} at batch {batch:,}" for batch, epoch, _ in (min(timed), max(timed))]
-    devices = dict.fromkeys(name for _, _, names in timed for name in names)
-    return f"on one {' or '.join(devices)} an epoch takes {' and '.join(texts)}."
+    shown = (timed[0], timed[-1])
+    devices = dict.fromkeys(name for cell in timed for name in cell.devices)
+    said = f"on one {' or '.join(devices)} whole epochs, timed in one launch, took {' and '.join(map(_epoch, shown))}."
+    outside = [f"{cell.batch:,}" for cell in shown if cell.contradicts_epoch]
+    return (
+        f"{said} At batch {' and '.join(outside)} that lies outside of what steps say: cite both." if outside else said
+    )
+
+
+def _epoch(cell: CellRow) -> str:
+    """Write an epoch that was measured, which has no interval, and what its step's interval makes of it."""
+    assert cell.epoch is not None
+    assert cell.epoch_limits_ns is not None
+    low, high = map(seconds, cell.epoch_limits_ns)
+    measured = f"{seconds(cell.epoch.measured_ns)} s at batch {cell.batch:,}"
+    return f"{measured} (by the steps of {_launches([cell])} {low} to {high} s)"
 
 
 def _weak(study: Scaling) -> str | None:
@@ -81,7 +107,7 @@ def _shares(study: Scaling) -> str | None:
     if cell is None:
         return None
     texts = [
-        f"{milliseconds(spread.median)} ms of a profiled step" + (f" ({_seconds(whole)} an epoch)" if whole else "")
+        f"{milliseconds(spread.median)} ms of a profiled step" + (f" ({seconds(whole)} s an epoch)" if whole else "")
         for part in (COMPUTE.field, "exposed_comm_ns")
         if (spread := cell.measured.get(part)) is not None
         for whole in [epoch_ns(cell, part)]
@@ -108,7 +134,3 @@ def _where(row: CellRow | WeakRow | StrongRow, study: Scaling) -> str:
 def _times(ratio: Ratio) -> str:
     between = "" if ratio.low is None or ratio.high is None else f" (95 %: {ratio.low:.2f} to {ratio.high:.2f})"
     return f"{ratio.value:.2f} times{between}"
-
-
-def _seconds(ns: float) -> str:
-    return f"{ns / NS_PER_S:.3g} s"
