@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from analyzers.comparison.scaling_document import CellRow, EpochTime, Ratio, scaling_from_json, weak_frame
+from analyzers.notices import Code, Notice
 from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
@@ -176,6 +177,17 @@ def test_what_scales_or_cannot_be_compared_is_said():
     assert even.limits == ["ddp on 2 GPUs at batch 32: nothing limits it by more than 5.0 %."]
     assert NOTHING.verdict.startswith("0 cells are timed")
     assert 'id="efficiency"' not in scaling_html(NOTHING, {}, {})
+
+
+def test_windows_of_the_full_profile_are_marked_where_their_times_stand():
+    why = (
+        "times come from the full profile, which slows steps: the light profile cannot be used (rank 0: there is none)"
+    )
+    full = cell("dp", 2, 32, 9.0, warnings=[Notice(Code.LIGHT_WINDOW_DOES_NOT_FIT, why)])
+    shown = scaling_text(studied([cell("single", 1, 32, 10.0), full]))
+    assert line(shown, "Where the step's", "dp")[3:7] == ["9.000", "f", "8.100", "f"]
+    assert line(shown, "Where the step's", "single")[3:5] == ["10.000", "9.000"]
+    assert f"\nf {why}\n" in shown
 
 
 def epochs(step_ms: float, measured_s: float | None, samples: int = 950) -> EpochTime:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from analyzers.comparison import TOLD, CellRow, CellStep, Ratio, Scaling, StrongRow, Subtraction, WeakRow
+from analyzers.notices import Code
 from analyzers.run import SINGLE
 from analyzers.statistics import Spread
 from analyzers.step_parts import COMPUTE
@@ -30,7 +31,7 @@ from tracer.views import (
 )
 from tracer.views.sections.results.scaling_citations import citation, epoch_ns, words
 
-UNCERTAIN, PROFILED, OUTSIDE = "?", "p", "!"
+UNCERTAIN, PROFILED, OUTSIDE, FULL = "?", "p", "!", "f"
 MARKS = {
     UNCERTAIN: "? uncertain: the 95 % interval of its step, or of its baseline's, is wider than 5 %",
     PROFILED: "p timed under the profiler: no step was timed without it",
@@ -228,15 +229,27 @@ def _parts(study: Scaling) -> TitledTable:
     )
     rows = [
         [
-            *(*_place(cell), *(milliseconds(cell.measured.get(name, Spread(0)).median) for name in names)),
+            *(*_place(cell), *(_measured(cell, name) for name in names)),
             percent(cell.measured.get("overlap", Spread(0)).median),
             *(seconds(epoch_ns(cell, part)) for part in (COMPUTE.field, "exposed_comm_ns")),
         ]
         for cell in done
     ]
-    notes = ["In every window compute + exposed comm + exposed copy + idle = step; medians do not add up."]
+    notes = [f"{FULL} {text}" for text in dict.fromkeys(text for cell in done for text in _full_windows(cell))]
+    notes += ["In every window compute + exposed comm + exposed copy + idle = step; medians do not add up."]
     title = "Where the step's time goes, measured from the traces: medians over typical windows, ms"
     return TitledTable("shares", title, Table(columns, [rows]), notes)
+
+
+def _measured(cell: CellRow, name: str) -> str:
+    """Write a length in a cell's windows; of a step and its compute also that the windows are not the light ones."""
+    mark = f" {FULL}" if name in ("span_ns", COMPUTE.field) and _full_windows(cell) else ""
+    return milliseconds(cell.measured.get(name, Spread(0)).median) + mark
+
+
+def _full_windows(cell: CellRow) -> list[str]:
+    """Return why a cell's windows are of the full profile, where others' are of the light one."""
+    return [warning.text for warning in cell.warnings if warning.code == Code.LIGHT_WINDOW_DOES_NOT_FIT]
 
 
 def _any_of(cells: Sequence[CellRow], name: str) -> bool:
