@@ -6,15 +6,17 @@ work grows with the devices; with the global batch fixed, it is divided among th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
+from analyzers.errors import UnreadableDocument
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice
 from analyzers.reporting import GradientBandwidth
-from analyzers.run import Epoch
+from analyzers.run import LONGEST_NS, Epoch
 from analyzers.statistics import FEWEST_BLOCKS, Spread
 from analyzers.step_parts import COMM, COMPUTE, COPY, EXPOSED, IDLE, SPLIT_PARTS, fields_of
 from analyzers.texts import brief
@@ -30,6 +32,10 @@ UNPROFILED, PROFILED = "unprofiled", "profiled"
 
 # A ratio whose 95 % interval reaches further than this share of it, on either side, is not told.
 TOLD = 0.1
+
+# A length of a step, ns, and a number of samples or devices: what a study says of them is divided by.
+StepNs = Annotated[float, Meta(ge=1, le=LONGEST_NS)]
+Number = Annotated[int, Meta(ge=1, le=LONGEST_NS)]
 
 # What the columns mean, in the words that every view shows.
 DEFINITIONS = {
@@ -78,9 +84,9 @@ class CellStep(msgspec.Struct, frozen=True):
     It is `uncertain` where `spread`, the interval over the median, is above 0.05.
     """
 
-    median_ns: float | None = None
-    low_ns: float | None = None
-    high_ns: float | None = None
+    median_ns: StepNs | None = None
+    low_ns: StepNs | None = None
+    high_ns: StepNs | None = None
     spread: float | None = None
     source: str | None = None
     uncertain: bool = False
@@ -118,11 +124,11 @@ class CellRow(msgspec.Struct, frozen=True):
 
     name: str
     strategy: str
-    gpus: int
-    batch: int
+    gpus: Number
+    batch: Number
     state: str
     why: str | None = None
-    accumulation: int = 1
+    accumulation: Number = 1
     workload: dict[str, str | None] = {}
     recorded_as: str | None = None
     devices: list[str] = []
@@ -287,7 +293,22 @@ def scaling_json(study: Scaling) -> str:
 
 def scaling_from_json(text: str | bytes) -> Scaling:
     """Read a study that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
-    return decoded(text, Scaling, SCALING_SCHEMA, "make one with `tracer sweep --report DIR --json`")
+    remedy = "make one with `tracer sweep --report DIR --json`"
+    study = decoded(text, Scaling, SCALING_SCHEMA, remedy)
+    for place in _too_large(msgspec.json.decode(text)["cells"], "cells"):
+        raise UnreadableDocument(
+            f"{place} is beyond 2^54, which no time in ns (half a year) or other figure is; {remedy}"
+        )
+    return study
+
+
+def _too_large(value: Any, place: str) -> Iterator[str]:
+    """Yield where in a document numbers are larger than anything that is measured."""
+    if isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _too_large(inner, f"{place}.{name}")
+    elif isinstance(value, int | float) and abs(value) > LONGEST_NS:
+        yield place
 
 
 def cells_frame(study: Scaling) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from analyzers.comparison import RESULTS, scaling_json, study
 from analyzers.comparison.scaling import scaling
 from analyzers.errors import UnreadableDocument
 from analyzers.run import Sweep
+from tests.support.commands import fails
 from tests.support.samples import SAMPLES
 from tracer.cli import main
 
@@ -75,6 +76,33 @@ def test_launches_that_an_older_version_did_not_write_are_its_rounds(kept, round
         del cell["launches"]
     (kept / RESULTS).write_text(json.dumps(written | {"settings": written["settings"] | {"rounds": rounds}}))
     assert {cell.launches for cell in study(kept).cells if cell.step.median_ns} == {launches}
+
+
+def changed_cell(place: str, value: float) -> str:
+    """The sample's text with another figure in its first cell."""
+    written = json.loads((KEPT / RESULTS).read_text())
+    inner, _, name = place.rpartition(".")
+    (written["cells"][0][inner] if inner else written["cells"][0])[name] = value
+    return json.dumps(written)
+
+
+ABSURD = {"step.median_ns": (1e308, -5.0, 0, 1e-300), "epoch.samples": (10**400,), "gpus": (0, 10**30), "batch": (0,)}
+
+
+@pytest.mark.parametrize(("place", "value"), [(place, value) for place, values in ABSURD.items() for value in values])
+def test_absurd_figures_are_one_line_that_names_the_file(kept, capsys, place, value):
+    """Else they end in the traceback of whatever divides by them or draws them."""
+    (kept / RESULTS).write_text(changed_cell(place, value))
+    code, err = fails(capsys, "sweep", "--report", str(kept), "-o", str(kept / "study"))
+    assert code == 1
+    assert f"{kept / RESULTS}: " in err
+    assert place in err
+
+
+@pytest.mark.parametrize("value", [1, 2**54])
+def test_all_that_is_read_can_be_drawn(kept, value):
+    (kept / RESULTS).write_text(changed_cell("step.median_ns", value))
+    assert main(["sweep", "--report", str(kept), "-o", str(kept / "study")]) == 0
 
 
 def test_damaged_results_are_named(kept):
