@@ -106,7 +106,8 @@ def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRo
 
 def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[Notice] = ()) -> Scaling:
     """Build the whole study from cells that are measured, or are rows without figures."""
-    weak, strong = [_weak(cells, cell) for cell in cells], [_strong(cells, cell) for cell in cells]
+    single = _singles(cells)
+    weak, strong = [_weak(single, cell) for cell in cells], [_strong(single, cell) for cell in cells]
     return Scaling(
         schema=SCALING_SCHEMA,
         name=sweep.name,
@@ -187,10 +188,26 @@ def _subtracted_busbw(bus_bytes: float | None, estimate_ns: float) -> tuple[floa
     return bus_bytes / estimate_ns, None
 
 
-def _weak(cells: Sequence[CellRow], cell: CellRow) -> WeakRow:
+@dataclass(frozen=True)
+class _Singles:
+    """The cells on one device, which others are compared with: by batch, then by strategy; and a device's noun."""
+
+    by_batch: Mapping[int, Mapping[str, CellRow]]
+    noun: str
+
+
+def _singles(cells: Sequence[CellRow]) -> _Singles:
+    by_batch: dict[int, dict[str, CellRow]] = {}
+    for cell in cells:
+        if cell.gpus == 1:
+            by_batch.setdefault(cell.batch, {})[cell.strategy] = cell
+    return _Singles(by_batch, device_noun(cells))
+
+
+def _weak(single: _Singles, cell: CellRow) -> WeakRow:
     """Compare a cell with one GPU that has the same batch."""
     blank = WeakRow(cell.name, cell.strategy, cell.gpus, cell.batch)
-    pair = _pair(cells, cell, cell.batch)
+    pair = _pair(single, cell, cell.batch)
     if isinstance(pair, str):
         return replace(blank, why=pair)
     steps = cell.epoch.steps if cell.epoch is not None else None
@@ -207,10 +224,10 @@ def _weak(cells: Sequence[CellRow], cell: CellRow) -> WeakRow:
     )
 
 
-def _strong(cells: Sequence[CellRow], cell: CellRow) -> StrongRow:
+def _strong(single: _Singles, cell: CellRow) -> StrongRow:
     """Compare a cell with one GPU that has the whole global batch."""
     blank = StrongRow(cell.name, cell.strategy, cell.gpus, cell.batch, cell.global_batch)
-    pair = _pair(cells, cell, cell.batch * cell.gpus)
+    pair = _pair(single, cell, cell.batch * cell.gpus)
     if isinstance(pair, str):
         return replace(blank, why=pair)
     return replace(
@@ -224,13 +241,15 @@ def _strong(cells: Sequence[CellRow], cell: CellRow) -> StrongRow:
     )
 
 
-def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
+def _pair(single: _Singles, cell: CellRow, batch: int) -> _Pair | str:
     """Return a cell with its baseline, the 1-GPU cell for a batch; or why there is none to compare it with."""
     if not cell.step.median_ns:
         return cell.why or "no step of it was timed"
-    baseline, one = _baseline(cells, cell, batch), f"1-{device_noun(cells)} cell of batch {batch}"
+    of_batch, one = single.by_batch.get(batch, {}), f"1-{single.noun} cell of batch {batch}"
+    # The one that all strategies share comes before the strategy's own.
+    baseline = cell if cell.gpus == 1 else of_batch.get(SINGLE) or of_batch.get(cell.strategy)
     if baseline is None:
-        others = [other.name for other in cells if other.gpus == 1 and other.batch == batch]
+        others = [other.name for other in of_batch.values()]
         return f"no {one}" + (
             f" (of strategy {SINGLE} or {cell.strategy}; {others[0]} is of another)" if others else ""
         )
@@ -242,12 +261,6 @@ def _pair(cells: Sequence[CellRow], cell: CellRow, batch: int) -> _Pair | str:
         without, under = (baseline, cell) if cell.step.is_profiled else (cell, baseline)
         return f"{without.name} is timed without the profiler, {under.name} only under it"
     return _Pair(cell, baseline, baseline.step, cell.step, baseline.step.median_ns, cell.step.median_ns)
-
-
-def _baseline(cells: Sequence[CellRow], cell: CellRow, batch: int) -> CellRow | None:
-    """Return the 1-GPU cell for a batch: the one that all strategies share, else the strategy's own."""
-    by_strategy = {other.strategy: other for other in cells if other.gpus == 1 and other.batch == batch}
-    return cell if cell.gpus == 1 else by_strategy.get(SINGLE) or by_strategy.get(cell.strategy)
 
 
 def _different(baseline: CellRow, cell: CellRow) -> str | None:

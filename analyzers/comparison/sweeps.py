@@ -27,10 +27,11 @@ class _CellRows(NamedTuple):
 def compare_sweeps(a: Scaling, b: Scaling) -> SweepComparison:
     """Compare B's cells with A's, the baseline; those that only one sweep has are listed."""
     of_a, of_b = _by_place(a), _by_place(b)
+    cells_a, cells_b = ({cell.name: cell for cell in study.cells} for study in (a, b))
     places = list(dict.fromkeys([*of_a, *of_b]))
     judged = changes(
         {
-            (place, name): (_samples(a, of_a.get(place), name), _samples(b, of_b.get(place), name))
+            (place, name): (_samples(cells_a, of_a.get(place), name), _samples(cells_b, of_b.get(place), name))
             for place in places
             for name in MEASURES
         },
@@ -53,14 +54,14 @@ def _by_place(study: Scaling) -> dict[Place, _CellRows]:
     return {(cell_rows.cell.strategy, cell_rows.cell.gpus, cell_rows.cell.batch): cell_rows for cell_rows in rows}
 
 
-def _samples(study: Scaling, rows: _CellRows | None, name: str) -> Samples:
+def _samples(cells: Mapping[str, CellRow], rows: _CellRows | None, name: str) -> Samples:
     """Return a cell's figure from one sweep; an efficiency's steps are the baseline's blocks over the cell's."""
     if rows is None:
         return NOTHING
     if name == STEP:
         return Samples(rows.cell.step.median_ns, dict(enumerate(_blocks(rows.cell))))
     row, gpus = (rows.weak, 1) if name == WEAK else (rows.strong, rows.cell.gpus)
-    baseline = next((cell for cell in study.cells if cell.name == row.baseline), None)
+    baseline = cells.get(row.baseline or "")
     if row.efficiency is None or baseline is None or baseline is rows.cell:
         return NOTHING
     # Blocks of two recordings have nothing in common: in which order they are paired does not matter.

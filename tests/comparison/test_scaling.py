@@ -35,6 +35,7 @@ from analyzers.run.manifest import Dataset, Epoch, Manifest
 from analyzers.run.sweep import Cell
 from analyzers.statistics import Spread
 from analyzers.step_parts import PARTS
+from tests.support.effort import effort
 from tests.support.samples import SAMPLES, summarized
 from tests.support.saved import saved
 from tests.support.sweeping import MS, cell, entry, studied, timed, write_cell, write_sweep
@@ -245,6 +246,14 @@ def test_any_grid_is_what_its_definitions_say(grid):
             if row.subtraction:
                 assert row.subtraction.estimate_ns == pytest.approx((many.ms - one.ms / row.gpus) * MS, abs=1e-3)
     assert scaling_from_json(scaling_json(found)) == saved(found)
+
+
+def test_twice_the_cells_are_twice_the_work():
+    def grid(batches: int) -> list[CellRow]:
+        return [cell(name, gpus, 1 + b, 9.0) for name, gpus in (("single", 1), ("ddp", 2)) for b in range(batches)]
+
+    few, many = grid(100), grid(200)
+    assert effort(lambda: studied(many)) < 2.2 * effort(lambda: studied(few))
 
 
 # The time of a step, and of an epoch.
