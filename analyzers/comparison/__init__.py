@@ -24,7 +24,6 @@ from analyzers.comparison.document import (
 from analyzers.comparison.runs import compare
 from analyzers.comparison.scaling import read_study, study
 from analyzers.comparison.scaling_document import (
-    RESULTS,
     SCALING_SCHEMA,
     TOLD,
     CellRow,

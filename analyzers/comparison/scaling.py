@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from analyzers.comparison.scaling_cell import ASSUMED, WIDE, measured, missing
 from analyzers.comparison.scaling_document import (
     DEFINITIONS,
-    RESULTS,
     SCALING_SCHEMA,
     CellRow,
     CellStep,
@@ -36,7 +35,7 @@ from analyzers.errors import AnalysisError, UnreadableDocument
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, read_file
 from analyzers.rank import RunSummary, summarize
-from analyzers.run import HIGH_DISTORTION, SINGLE, SWEEP, Cell, Sweep, cell_folder, read_sweep
+from analyzers.run import HIGH_DISTORTION, RESULTS, SINGLE, SWEEP, Cell, Sweep, cell_folder, read_sweep
 from analyzers.statistics import LEAST_SHARE
 from analyzers.step_parts import COMPUTE, COPY, IDLE, TRANSFER, UNRESOLVED, WAITING
 from analyzers.texts import AND_MORE, listed

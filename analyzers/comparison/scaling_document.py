@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCALING_SCHEMA = "tracer.scaling/2"
-# The file in which a sweep's study is kept.
-RESULTS = "scaling.json"
 # Where a step's time is from.
 UNPROFILED, PROFILED = "unprofiled", "profiled"
 
@@ -293,7 +291,7 @@ def scaling_json(study: Scaling) -> str:
 
 def scaling_from_json(text: str | bytes) -> Scaling:
     """Read a study that `to_json` wrote. Raises UnreadableDocument where the text is something else."""
-    remedy = "make one with `tracer sweep --report DIR --json`"
+    remedy = "make one of the sweep's recordings with `tracer sweep --report DIR --json`"
     study = decoded(text, Scaling, SCALING_SCHEMA, remedy)
     for place in _too_large(msgspec.json.decode(text)["cells"], "cells"):
         raise UnreadableDocument(

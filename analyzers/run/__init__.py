@@ -30,6 +30,7 @@ from analyzers.run.manifest import (
     EARLY_STEPS,
     LINKS,
     MANIFEST,
+    RESULTS,
     SWEEP,
     Bucket,
     Dataset,

@@ -17,7 +17,7 @@ from analyzers.errors import UnreadableCalibration, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where, is_pipe, is_there, names, places
 from analyzers.run.calibration import Calibration, read_calibration
-from analyzers.run.manifest import LINKS, MANIFEST, SWEEP, Manifest, join_manifests, read_manifest
+from analyzers.run.manifest import LINKS, MANIFEST, RESULTS, SWEEP, Manifest, join_manifests, read_manifest
 from analyzers.texts import AND_MORE, listed
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
@@ -27,7 +27,7 @@ SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.zip")
 _ARCHIVES = (".zip", ".zst")
 # A folder of the ranks that one host recorded, of a run over several.
 OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
-NO_TRACES = (MANIFEST, LINKS, SWEEP)
+NO_TRACES = (MANIFEST, LINKS, SWEEP, RESULTS)
 # Of a folder of runs so many are named.
 MOST_NAMED = 20
 
@@ -196,7 +196,7 @@ def trace_files(path: Place) -> list[Place]:
         files = sorted(file for file in inside if may_be_trace(file.name))
         files = files or sorted(file for file in inside if file.name.endswith(_ARCHIVES))
         below, closed = ({}, []) if files else _folders_with_traces(path)
-        is_sweep = not files and (path / SWEEP).is_file()
+        is_sweep = not files and any((path / name).is_file() for name in (SWEEP, RESULTS))
     except OSError as error:
         raise _not_looked_into(path, error) from error
     if files:
@@ -214,7 +214,8 @@ def _suggest(path: Place, below: Mapping[str, int], is_sweep: bool) -> str:
     """Say what to name instead of a folder without traces, where `below` holds some."""
     named = listed(below, MOST_NAMED, AND_MORE)
     if is_sweep:
-        return f"it is a sweep: `tracer sweep --report` reports it, or name one of its cells: {named}"
+        cells = f", or name one of its cells: {named}" if below else ""
+        return f"it is a sweep: `tracer sweep --report {path}` reports it{cells}"
     if not below:
         return "record one with `tracer record`"
     if len(below) == 1:

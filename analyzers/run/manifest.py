@@ -29,6 +29,8 @@ MANIFEST = "run.json"
 LINKS = "links.json"
 # In a folder of runs: the grid that they are the cells of.
 SWEEP = "sweep.json"
+# The file in which a sweep's study is kept.
+RESULTS = "scaling.json"
 SCHEMA = "tracer.run/1"
 # In `profiler`: how many early steps the full window has, where training ended before a round of blocks was whole.
 EARLY_STEPS = "early_steps"

@@ -21,7 +21,7 @@ from analyzers.errors import UnreadableDocument
 from analyzers.notices import Code, Notice
 from analyzers.paths import read_file
 from analyzers.redaction import redacted, redacted_values
-from analyzers.run.manifest import SWEEP
+from analyzers.run.manifest import RESULTS, SWEEP
 
 SCHEMA = "tracer.sweep/1"
 SINGLE = "single"
@@ -97,7 +97,9 @@ def read_sweep(folder: Path) -> tuple[Sweep, list[Notice]]:
     try:
         written = msgspec.json.decode(read_file(file), type=_WrittenSweep)
     except FileNotFoundError as error:
-        raise UnreadableDocument(f"{folder}: no {SWEEP} in it; give a folder that `tracer sweep` wrote") from error
+        raise UnreadableDocument(
+            f"{folder}: no {SWEEP} and no {RESULTS} in it; give a folder that `tracer sweep` wrote"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or error
         raise UnreadableDocument(f"{file}: cannot be read ({why}); make the sweep anew with `tracer sweep`") from error

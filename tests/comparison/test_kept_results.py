@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from analyzers.comparison import RESULTS, scaling_json, study
+from analyzers.comparison import scaling_json, study
 from analyzers.comparison.scaling import scaling
 from analyzers.errors import UnreadableDocument
-from analyzers.run import Sweep
+from analyzers.run import RESULTS, Sweep
 from tests.support.commands import fails
 from tests.support.samples import SAMPLES
 from tracer.cli import main
@@ -76,6 +76,13 @@ def test_launches_that_an_older_version_did_not_write_are_its_rounds(kept, round
         del cell["launches"]
     (kept / RESULTS).write_text(json.dumps(written | {"settings": written["settings"] | {"rounds": rounds}}))
     assert {cell.launches for cell in study(kept).cells if cell.step.median_ns} == {launches}
+
+
+@pytest.mark.parametrize("command", ["report", "view"])
+def test_results_alone_are_no_run_and_the_command_that_prints_them_is_named(kept, capsys, command):
+    code, err = fails(capsys, command, str(kept))
+    assert code == 1
+    assert f"it is a sweep: `tracer sweep --report {kept}` reports it" in err
 
 
 def changed_cell(place: str, value: float) -> str:

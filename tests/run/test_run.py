@@ -200,7 +200,10 @@ def test_a_trace_cut_before_its_kernels_says_that_it_is_cut(tmp_path):
 def test_a_sweeps_folder_says_what_it_is(tmp_path):
     write_cell(tmp_path, "ddp", 2, 8)
     (tmp_path / "sweep.json").write_text("{}")
-    with pytest.raises(UnusableRun, match=r"it is a sweep: `tracer sweep --report`.* one of its cells: ddp2-batch8"):
+    with pytest.raises(
+        UnusableRun,
+        match=r"it is a sweep: `tracer sweep --report .*` reports it, or name one of its cells: ddp2-batch8",
+    ):
         trace_files(tmp_path)
 
 

@@ -17,10 +17,10 @@ import pytest
 from _pytest.mark import ParameterSet
 
 import analyzers
-from analyzers.comparison import RESULTS
 from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
+from analyzers.run import RESULTS
 from analyzers.run.loading import Run
 from tests.support import once, tiers
 

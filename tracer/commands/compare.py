@@ -139,9 +139,8 @@ def _show(
 
 
 def _is_sweep(path: Place) -> bool:
-    from analyzers.comparison import RESULTS
     from analyzers.comparison import SCALING_SCHEMA as STUDY
-    from analyzers.run import SWEEP
+    from analyzers.run import RESULTS, SWEEP
 
     try:
         return (path / SWEEP).is_file() or (path / RESULTS).is_file() or _is_saved(path, STUDY)

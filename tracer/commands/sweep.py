@@ -262,7 +262,8 @@ def numbers(text: str) -> list[int]:
 
 def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:
     """Print the study, and write its files where an output is named. Raises AnalysisError, TracerError."""
-    from analyzers.comparison import RESULTS, scaling_json, study
+    from analyzers.comparison import scaling_json, study
+    from analyzers.run import RESULTS
     from tracer.views.plots import PICTURES
     from tracer.views.sections.results import scaling_text
 
@@ -296,7 +297,8 @@ def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
 
 def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield every file by name, the page first."""
-    from analyzers.comparison import RESULTS, cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
+    from analyzers.comparison import cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
+    from analyzers.run import RESULTS
     from tracer.views.html import scaling_html
     from tracer.views.plots import plots
     from tracer.views.sections.results import as_markdown
