@@ -68,6 +68,8 @@ def test_no_two_lines_of_the_efficiency_look_alike():
         r'<g class="series" style="--own:([^"]+)">.*?<path d="([^"]+)" transform', scaling_html(study, {}, {}), re.S
     )
     assert len(looks) == len(set(looks)) == 14
+    lines = re.findall(r'style="--own:([^"]+)"><polyline class="(joined[^"]*)"', scaling_html(study, {}, {}))
+    assert len(set(lines[:12])) == 12, "also where their marks lie on one another"
 
 
 def test_a_speedup_that_cannot_be_told_is_no_figure():

@@ -62,7 +62,7 @@ class ChartMark:
 class Series:
     """Marks that look alike, in the key by their label if they have one; `joined` are its points as SVG lists them.
 
-    `look` is the class of their outlines in report.css, where color does not say it all.
+    `look` is the class of their outlines in report.css, where color does not say it all; `is_dashed` their line's.
     """
 
     label: str
@@ -71,6 +71,7 @@ class Series:
     marks: Sequence[ChartMark] = ()
     joined: str = ""
     look: str = ""
+    is_dashed: bool = False
 
 
 @dataclass(frozen=True)

@@ -106,10 +106,11 @@ def _efficiency(study: Scaling) -> Chart | None:
             Series(
                 f"{name}, batch {batch:,}",
                 SERIES[at % len(SERIES)],
-                # Where colors come again, they come with other outlines.
+                # Where colors come again, they come with other outlines, and dashed.
                 OUTLINES[(at + at // len(SERIES)) % len(OUTLINES)],
                 points,
                 joined([(point.x, point.y) for point in points]),
+                is_dashed=at >= len(SERIES),
             )
             for at, ((name, batch), points) in enumerate(marks.items())
         ],
