@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from analyzers.comparison.scaling_document import CellRow, EpochTime, Ratio, scaling_from_json, weak_frame
 from analyzers.notices import Code, Notice
+from analyzers.run.manifest import Epoch
 from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
@@ -222,6 +223,16 @@ def test_an_epoch_is_cited_with_what_it_is_and_what_steps_make_of_it():
     assert "cite both" not in scaling_text(studied(several))
     assert cited not in scaling_text(studied([replace(row, launches=1) for row in several]))
     assert cited not in scaling_text(studied([replace(row, step=timed(9.0, source="profiled")) for row in several]))
+
+
+@pytest.mark.parametrize("is_synthetic", [True, False])
+def test_accuracy_on_random_labels_is_not_printed(is_synthetic):
+    trained = [Epoch(number, 10**9, 10, 1.5, 0.25, 0.1) for number in (1, 2)]
+    epoch = replace(epochs(105.0, 1.0), is_synthetic=is_synthetic)
+    shown = scaling_text(studied([cell("single", 1, 100, 105.0, epoch=epoch, epochs=trained)]), 120)
+    row = line(shown, "Epochs as trained", "single")
+    assert row[3:] == ["1", "1.000", "w", "1.5000", *([] if is_synthetic else ["25.0", "%"]), "0.1"]
+    assert ("No accuracy: on synthetic data labels are random" in shown) == is_synthetic
 
 
 def test_subtraction_is_shown_as_it_is():

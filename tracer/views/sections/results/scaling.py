@@ -338,22 +338,27 @@ def _bandwidth_row(cell: CellRow, *subtracted: Subtraction | None) -> list[str]:
 
 
 def _epochs(study: Scaling) -> TitledTable:
+    is_synthetic = any(cell.epoch and cell.epoch.is_synthetic and cell.epochs for cell in study.cells)
+    accuracy = [] if is_synthetic else [Column("accuracy")]
     columns = (
-        *(*_places(study), Column("epoch"), Column("time\ns"), Column("loss"), Column("accuracy")),
+        *(*_places(study), Column("epoch"), Column("time\ns"), Column("loss"), *accuracy),
         Column("learning\nrate", wide=True),
     )
     rows = [
         [
             *(*_place(cell), str(epoch.epoch), seconds(epoch.time_ns) + (" w" if epoch is cell.epochs[0] else "")),
-            *("-" if epoch.loss is None else f"{epoch.loss:.4f}", percent(epoch.accuracy), f"{epoch.learning_rate:g}"),
+            "-" if epoch.loss is None else f"{epoch.loss:.4f}",
+            *(percent(epoch.accuracy) for _ in accuracy),
+            f"{epoch.learning_rate:g}",
         ]
         for cell, _, _ in grouped(study)
         for epoch in cell.epochs
     ]
     notes = ["w warm-up: its time is no measurement"] if rows else []
-    if any(cell.epoch and cell.epoch.is_synthetic and cell.epochs for cell in study.cells):
-        notes.append(f"Accuracy: {study.definitions.get('accuracy', '')}")
-    return TitledTable("epochs", "Epochs as trained: loss and accuracy", Table(columns, [rows]), notes)
+    if is_synthetic:
+        notes.append(f"No accuracy: {study.definitions.get('accuracy', '')}")
+    title = f"Epochs as trained: loss{' and accuracy' * (not is_synthetic)}"
+    return TitledTable("epochs", title, Table(columns, [rows]), notes)
 
 
 def _ratio(ratio: Ratio | None, shown: Callable[[float], str], untold: str = "cannot be told: ") -> list[str]:
