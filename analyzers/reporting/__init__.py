@@ -4,7 +4,7 @@
 the room `measures` (rows and figures) and `summary`, which concludes: `bar` is what the step is made of, `found` the
 advice of findings, the room `remedies` what is known at most, `headline` the first sentence, `trust` its grade;
 `document` has types and JSON. `typical_steps` says of which steps figures are, and what others cost.
-`device_lanes`, `frames` and `per_step` are made from it.
+`device_lanes`, `frames`, `tables` and `per_step` are made from it.
 
 Decisions: docs/dev/decisions/reporting.md
 """
@@ -74,5 +74,6 @@ from analyzers.reporting.per_step import (
 )
 from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
+from analyzers.reporting.tables import TABLES, to_table_json
 from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import odd_words, typical_windows

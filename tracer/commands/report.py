@@ -20,6 +20,7 @@ from tracer.commands.options import (
     judged,
     links_of,
     parsed,
+    positive,
     read_page,
     refuse_all_existing,
     reported,
@@ -54,9 +55,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--validate", action="store_true", help="also check the traces with torch's own validator")
     add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
     out = parser.add_argument_group("output")
-    out.add_argument("--json", action="store_true", help="the whole report, every step and rank, as JSON")
+    out.add_argument("--json", action="store_true", help="the whole report as JSON; with --by that table alone")
     out.add_argument(
         "--summary", action="store_true", help="with --json: only what the report comes to, in some kilobytes"
+    )
+    out.add_argument(
+        "--limit",
+        type=positive,
+        metavar="N",
+        help="with --json --by: the N longest rows of that table (default: as many as 20 kB hold)",
     )
     out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
     out.add_argument(
@@ -71,10 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, print; return the conditions' exit code."""
-    from analyzers.reporting import to_json, to_summary_json
-
-    if options.summary and not options.json:
-        raise UsageError("--summary shortens the JSON: give --json --summary")
+    _check(options)
     gates = _gates(options.fail_on)
     tables = _tables(options.csv) if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
@@ -83,9 +87,27 @@ def run(options: argparse.Namespace) -> int:
             write_text(path, csv_text(frame(run_report)), options.force)
         if document is not None:
             write_page(options.html, document, options.force)
-        document_of = to_summary_json if options.summary else to_json
-        emit(options, partial(document_of, run_report), partial(_text, options, run_report))
+        emit(options, partial(_json, options, run_report), partial(_text, options, run_report))
         return _judged(gates, run_report) if gates else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError for options that make no sense together."""
+    if options.summary and not options.json:
+        raise UsageError("--summary shortens the JSON: give --json --summary")
+    if options.summary and options.by is not None:
+        raise UsageError("--summary and --by are two documents: give one of them")
+    if options.limit is not None and not (options.json and options.by is not None):
+        raise UsageError("--limit shortens a table's JSON: give --json --by TABLE --limit N")
+
+
+def _json(options: argparse.Namespace, run_report: Report) -> str:
+    """Write the document that is asked for; by default the whole report."""
+    from analyzers.reporting import to_json, to_summary_json, to_table_json
+
+    if options.by is not None:
+        return to_table_json(run_report, options.by, options.limit)
+    return to_summary_json(run_report) if options.summary else to_json(run_report)
 
 
 def _gates(conditions: Sequence[str]) -> list[Condition]:
