@@ -29,6 +29,7 @@ from analyzers.collectives.rows import (
     ClockRow,
     CollectiveRow,
     CopyRow,
+    MemberRow,
     UnmatchedRow,
     WaitingRow,
     bandwidth_rows,

@@ -35,6 +35,7 @@ JOBS: dict[str, tuple[str, ...]] = {
     "record": ("-c", "import pynvml, llvmlite.binding"),
     "perfetto": (*TRACER, "export", RUN, "-o", "out.pftrace", "--force"),
     "tensorboard": (*TRACER, "tensorboard", RUN, "--logdir", "out", "--force"),
+    "parquet": (*TRACER, "export", RUN, "-o", "out.parquet", "--force"),
     "hta": (*TRACER, "hta", RUN, "idle"),
     "browser": ("-c", "import playwright.sync_api"),
     "cluster": ("-c", CLUSTER, RUN),

@@ -21,7 +21,7 @@ COMMANDS = {
     "compare": "what changed between two runs or sweeps, beyond their steps' own spread",
     "whatif": "what a run's steps would take with other buckets, more GPUs, or other links: predicted, with the error",
     "view": "a run in the browser: its page, Perfetto, or TensorBoard",
-    "export": "a run's lanes, buckets and layers as a timeline for Perfetto, alone or beside the raw traces",
+    "export": "a run's lanes, buckets and layers as a timeline for Perfetto, or its rows as tables for databases",
     "plot": "a run's or a sweep's figures as pictures: PNG, SVG, PDF",
     "tensorboard": "write runs and sweeps for TensorBoard: scalars of each step, the report as text, a sweep's hparams",
     "calibrate": "measure what the links between devices can do: bandwidth of each collective over message sizes",

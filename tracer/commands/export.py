@@ -1,24 +1,28 @@
-"""`tracer export RUN`: a run's lanes as a file for other viewers."""
+"""`tracer export RUN`: a run's lanes as a file for other viewers, or its rows for databases."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from tracer.atomic_files import new_file, refuse_existing
+from tracer.atomic_files import new_file, refuse_existing, write_bytes
 from tracer.commands.options import (
     add_output_argument,
     add_reading_arguments,
     add_run_argument,
     links_of,
     read_drawn,
+    refuse_all_existing,
+    reported,
     tell,
     tell_warnings,
 )
 from tracer.errors import UsageError
+from tracer.views import size
 
 if TYPE_CHECKING:
     from analyzers.rank import RunSummary
@@ -40,30 +44,56 @@ class Drawn(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer export`."""
     add_run_argument(parser)
-    what = "run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline"
+    what = (
+        "run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline; "
+        "runs.parquet: a folder of tables, to which each run adds its rows"
+    )
     add_output_argument(parser.add_argument_group("output"), what, required=True)
     add_reading_arguments(parser, steps=True, links=True, drawing=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read, and write the file."""
-    from tracer.views.perfetto import check_perfetto
-
+    """Write what the name's ending says."""
     output: Path = options.output
     if output.suffix not in WRITERS:
         raise UsageError(f"{output}: the name's ending selects the format: end it in {' or '.join(WRITERS)}")
+    WRITERS[output.suffix](options)
+    return 0
+
+
+def _rows(options: argparse.Namespace) -> None:
+    """Write a file for each table into the folder, beside those of other runs."""
+    from tracer.views.parquet import check_parquet, parquet_files
+
+    if options.ranks is not None:
+        raise UsageError("--ranks only applies to timelines: it selects the ranks that are drawn")
+    check_parquet()
+    with reported(options, links_of(options)) as run_report:
+        files = [(options.output / name, data) for name, data in parquet_files(run_report)]
+        refuse_all_existing((file for file, _ in files), options.force)
+        for file, data in files:
+            write_bytes(file, data, options.force)
+        tell_warnings(run_report.run.warnings)
+    written = size(sum(len(data) for _, data in files))
+    tell(f"{options.output}: {len(files)} tables, {written}; each is a folder, with a file of every run")
+
+
+def _timeline(write: Callable[[IO[bytes], Drawn], str], options: argparse.Namespace) -> None:
+    """Write the lanes in a format for Perfetto."""
+    from tracer.views.perfetto import check_perfetto
+
+    output: Path = options.output
     refuse_existing(output, options.force)
     check_perfetto()
     links = links_of(options)
     summary, run_report, drawn = read_drawn(options, links)
     with new_file(output, options.force) as file:
-        note = WRITERS[output.suffix](file, Drawn(summary, run_report, drawn, links))
+        note = write(file, Drawn(summary, run_report, drawn, links))
     left_out = len(summary.ranks) - len({lane.rank for lane in drawn})
     note += f"\nnote: {left_out} of {len(summary.ranks)} ranks are left out; --ranks names others" if left_out else ""
     megabytes = f"{output.stat().st_size / 1e6:.3g} MB"
     tell_warnings(run_report.run.warnings)
     tell(f"{output}: {megabytes}; open it at https://ui.perfetto.dev, or with `tracer view RUN --perfetto`{note}")
-    return 0
 
 
 def _trace(file: IO[bytes], drawn: Drawn) -> str:
@@ -91,5 +121,9 @@ def _archive(file: IO[bytes], drawn: Drawn) -> str:
     return "".join(f"\nnote: {note}" for note in notes)
 
 
-# What writes each format, by the ending of the file's name, and returns notes on it.
-WRITERS: dict[str, Callable[[IO[bytes], Drawn], str]] = {TRACE: _trace, ".zip": _archive}
+# What writes each format, by the ending of the file's name, and says so.
+WRITERS: dict[str, Callable[[argparse.Namespace], None]] = {
+    TRACE: partial(_timeline, _trace),
+    ".zip": partial(_timeline, _archive),
+    ".parquet": _rows,
+}
