@@ -155,10 +155,11 @@ def test_a_recording_that_is_given_twice_is_one_sample():
     assert "2 of the runs given are recordings that are there already" in str(found.warnings[0])
 
 
-def test_a_reports_summary_has_no_steps_to_compare(tmp_path, capsys):
-    digest = tmp_path / "summary.json"
-    assert main(["report", DDP2, "--json", "--summary", "-o", str(digest)]) == 0
-    code, line = fails(capsys, "compare", str(digest), DDP4)
+@pytest.mark.parametrize("words", ["--summary", "--by step"])
+def test_a_reports_summary_and_its_tables_have_no_steps_to_compare(tmp_path, capsys, words):
+    part = tmp_path / "part.json"
+    assert main(["report", DDP2, "--json", *words.split(), "-o", str(part)]) == 0
+    code, line = fails(capsys, "compare", str(part), DDP4)
     assert (code, "without the run's steps: save `tracer report RUN --json`" in line) == (1, True)
 
 

@@ -168,9 +168,15 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
     from analyzers.prediction import WHATIF_SCHEMA as WHATIF
     from analyzers.reporting import DIGEST_SCHEMA as DIGEST
     from analyzers.reporting import REPORT_SCHEMA as REPORT
+    from analyzers.reporting import TABLE_SCHEMA as TABLE
     from analyzers.reporting import from_json, report
 
-    for schema, what in ((DIGEST, "a report's summary (--summary)"), (WHATIF, "what `tracer whatif` predicts")):
+    partial_documents = {
+        DIGEST: "a report's summary (--summary)",
+        TABLE: "one table of a report (--by)",
+        WHATIF: "what `tracer whatif` predicts",
+    }
+    for schema, what in partial_documents.items():
         if _is_saved(path, schema):
             raise AnalysisError(f"{path} is {what}, without the run's steps: save `tracer report RUN --json`")
     if not _is_saved(path, REPORT):
