@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         study,
         weak_frame,
     )
-    from analyzers.errors import AnalysisError
+    from analyzers.errors import AnalysisError, TracerError
     from analyzers.hta import to_hta
     from analyzers.prediction import Options as WhatIfOptions
     from analyzers.prediction import WhatIf, scenarios_frame, whatif
@@ -72,6 +72,7 @@ __all__ = [
     "RunSummary",
     "Scaling",
     "SweepComparison",
+    "TracerError",
     "WhatIf",
     "WhatIfOptions",
     "breakdown",
@@ -123,7 +124,7 @@ __getattr__, __dir__ = export_lazily(
             "study",
             "weak_frame",
         ),
-        "analyzers.errors": ("AnalysisError",),
+        "analyzers.errors": ("AnalysisError", "TracerError"),
         "analyzers.hta": ("to_hta",),
         "analyzers.prediction": ("Options as WhatIfOptions", "WhatIf", "scenarios_frame", "whatif"),
         "analyzers.rank": ("Breakdown", "RunSummary", "breakdown", "kernel_times", "summarize"),

@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 
-class AnalysisError(Exception):
-    """Base of every error that a user can mend; its text is one line."""
+
+class Option(NamedTuple):
+    """An option that a message names, by its name in Python; without a value it is a switch."""
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return f"{self.name}={True if self.value is None else self.value}"
+
+    @property
+    def for_shell(self) -> str:
+        """Return how the command line spells it."""
+        return f"--{self.name.replace('_', '-')}" + ("" if self.value is None else f" {self.value}")
+
+
+class TracerError(Exception):
+    """Base of every error that a user can mend; its text is one line that names file and remedy.
+
+    A message may be given in parts, of which some are an Option: each front end spells these in its own way.
+    """
+
+    exit_code = 1
+
+    def __str__(self) -> str:
+        return "".join(map(str, self.args))
+
+    @property
+    def for_shell(self) -> str:
+        """Return the message with options as the command line has them, as notices do too."""
+        return "".join(part.for_shell if isinstance(part, Option) else str(part) for part in self.args)
+
+
+class AnalysisError(TracerError):
+    """Base of what goes wrong with a run."""
 
 
 class UnreadableTrace(AnalysisError):

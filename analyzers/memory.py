@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from analyzers.errors import TooLarge
+from analyzers.errors import Option, TooLarge
 from analyzers.paths import Place, read_text, size
 from analyzers.units import megabytes
 
@@ -40,8 +40,10 @@ class Budget:
         if nbytes > self.limit:
             raise TooLarge(
                 f"{self.file} ({megabytes(size(self.file))}): reading {why} takes more than {megabytes(self.limit)} "
-                "of memory, the budget of one rank; give it more with --memory or TRACER_MEMORY, or read fewer ranks "
-                "at once with --workers"
+                "of memory, the budget of one rank; give it more with ",
+                Option("memory", "SIZE"),
+                " or TRACER_MEMORY, or read fewer ranks at once with ",
+                Option("workers", 1),
             )
 
 

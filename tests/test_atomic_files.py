@@ -125,7 +125,7 @@ def test_of_processes_that_fill_one_folder_the_first_owns_it(tmp_path):
 def test_recordings_of_all_shapes_are_replaced_with_force_alone(tmp_path, parts):
     old, new = recording(tmp_path / "old", *parts), recording(tmp_path / "new")
     (new / "of the new").touch()
-    with pytest.raises(TracerError, match="already exists: give --force"):
+    with pytest.raises(TracerError, match="already exists: give force=True"):
         refuse_folder(old, False, MARKER)
     put_in_place(new, old, True, MARKER)
     assert sorted(file.name for file in old.iterdir()) == ["of the new", MARKER]
@@ -194,7 +194,7 @@ def test_a_link_stays_and_the_file_that_it_names_is_replaced(tmp_path):
     file, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
     file.write_text("old")
     link.symlink_to(file)
-    with pytest.raises(TracerError, match="already exists: give --force"):
+    with pytest.raises(TracerError, match="already exists: give force=True"):
         write_text(link, "new", force=False)
     write_text(link, "new", force=True)
     assert link.is_symlink() and link.read_text() == file.read_text() == "new"

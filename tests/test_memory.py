@@ -76,7 +76,7 @@ def test_rows_end_where_the_budget_does(tmp_path):
     assert path.stat().st_size < MB
     assert len(read_trace(path, memory=200_000 * ROW_BYTES + 20 * MB).events) == 200_000
     tracemalloc.start()
-    with pytest.raises(TooLarge, match=r"rank0.json.gz \(0.03.* MB\): .*20 MB of memory.*--memory or TRACER_MEMORY"):
+    with pytest.raises(TooLarge, match=r"rank0.json.gz \(0.03.* MB\): .*20 MB of memory.*memory=SIZE or TRACER_MEMORY"):
         read_trace(path, memory=20 * MB)
     assert tracemalloc.get_traced_memory()[1] < 20 * MB
     tracemalloc.stop()

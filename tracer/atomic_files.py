@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from analyzers.errors import Option
 from analyzers.paths import NO_TERMINAL, NO_WAITING, read_file, read_text
 from analyzers.texts import utf8
 from tracer.errors import NotWritten, TracerError
@@ -50,7 +51,7 @@ def refuse_existing(path: Path, force: bool) -> None:
         if is_of(status.st_mode):
             raise TracerError(f"{path} is a {kind}, not a regular file: choose another name")
     if not force and not may_replace(path):
-        raise TracerError(f"{path} already exists: give --force to replace it, or choose another name")
+        raise TracerError(f"{path} already exists: give ", Option("force"), " to replace it, or choose another name")
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -159,7 +160,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
         except NotWritten as error:
             if not error.path.is_relative_to(folder):
                 raise
-            raise TracerError(f"{error}; {_OTHER_TMPDIR}") from error
+            raise TracerError(*error.args, f"; {_OTHER_TMPDIR}") from error
 
 
 def hidden_name(path: Path, token: str) -> Path:
@@ -342,7 +343,7 @@ def put_in_place(folder: Path, path: Path, force: bool, marker: str) -> None:
     except TracerError as error:
         kept = next(free for n in count(2) if not (free := path.with_name(f"{path.name}-{n}")).exists())
         folder.rename(kept)
-        raise TracerError(f"{error}. The recording is in {kept}") from error
+        raise TracerError(*error.args, f". The recording is in {kept}") from error
     if path.exists():
         replaced = Path(tempfile.mkdtemp(dir=path.parent, prefix=REPLACED.format(name=path.name)))
         own(replaced)

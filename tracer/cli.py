@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from analyzers.errors import AnalysisError
 from tracer.commands import COMMANDS, RECORD, SHELLS, command, completion_script
 from tracer.errors import RankFailed, TracerError
 from tracer.own_python import collect_rarely
@@ -73,7 +72,7 @@ class _PrintCompletion(argparse.Action):
         try:
             print(completion_script(build_parser(), str(values)))
         except TracerError as error:
-            parser.exit(_fail(error.exit_code, str(error)))
+            parser.exit(_fail(error.exit_code, error.for_shell))
         parser.exit()
 
 
@@ -147,10 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = read_twice(lambda: options.handler(options))
         sys.stdout.flush()
         return code
-    except AnalysisError as error:
-        return _fail(1, str(error))
     except TracerError as error:
-        lines = (error.message, *error.last_lines) if isinstance(error, RankFailed) else (str(error),)
+        lines = (error.message, *error.last_lines) if isinstance(error, RankFailed) else (error.for_shell,)
         return _fail(error.exit_code, *lines)
     except KeyboardInterrupt:
         return _fail(130, "interrupted")

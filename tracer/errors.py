@@ -6,17 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analyzers.errors import install_hint
+from analyzers.errors import TracerError, install_hint
 
 # Whose torch it is that trains is not ours to say.
 INSTALL_TORCH = f"install tracer in the environment that trains, or {install_hint('workload')}"
 NEEDS_TORCH = f"needs torch: {INSTALL_TORCH}"
-
-
-class TracerError(Exception):
-    """Base of every error that a user can mend; its text is shown, without a traceback."""
-
-    exit_code = 1
 
 
 def refuse_windows(what: str) -> None:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from analyzers.errors import AnalysisError
-from tracer.errors import TracerError
+from analyzers.errors import TracerError
 
 T = TypeVar("T")
 
@@ -61,7 +60,7 @@ def read_twice(act: Callable[[], T]) -> T:
     token = _reading.set(first)
     try:
         return act()
-    except (AnalysisError, TracerError, OSError):
+    except (TracerError, OSError):
         raise
     except Exception:
         if not first.taken:

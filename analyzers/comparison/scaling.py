@@ -31,7 +31,7 @@ from analyzers.comparison.scaling_document import (
     device_noun,
     scaling_from_json,
 )
-from analyzers.errors import AnalysisError, UnreadableDocument
+from analyzers.errors import TracerError, UnreadableDocument
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, read_file
 from analyzers.rank import RunSummary, summarize
@@ -72,7 +72,7 @@ def read_study(file: Place) -> Scaling:
     try:
         written = scaling_from_json(read_file(file))
     except UnreadableDocument as error:
-        raise UnreadableDocument(f"{file}: {error}") from error
+        raise UnreadableDocument(f"{file}: ", *error.args) from error
     cells = [_with_launches(cell, written.settings) for cell in written.cells]
     of_cells = list(_warnings(cells))
     sweep = Sweep(name=written.name, command=written.command, settings=written.settings)
@@ -99,7 +99,9 @@ def _row(folder: Path, cell: Cell, read: Callable[[Path], RunSummary]) -> CellRo
         return missing(cell, cell.why or NOT_DONE[cell.state])
     try:
         return measured(cell, read(cell_folder(folder, cell)))
-    except (AnalysisError, OSError) as error:
+    except TracerError as error:
+        return missing(cell, f"cannot be read: {error.for_shell}")
+    except OSError as error:
         return missing(cell, f"cannot be read: {error}")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from analyzers.arrays import Float64
 from analyzers.causes import KEPT, RELEASED, Model
-from analyzers.errors import NotReplayable
+from analyzers.errors import NotReplayable, Option
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import OWN_WORDS, WHATIF_SCHEMA, Baseline, Prediction, Recommended, WhatIf, scaled_out
 from analyzers.prediction.evidence import borrowing, measured_step, on_cpus, replay_doubts, run_doubts
@@ -154,8 +154,8 @@ class _Answering:
             raise self._refused(f"for {percent(unknown)} of the step nothing tells what was waited for")
         return subject
 
-    def _refused(self, why: str | NotReplayable) -> NotReplayable:
-        return NotReplayable(f"{self.run.name}: {why}")
+    def _refused(self, *why: object) -> NotReplayable:
+        return NotReplayable(f"{self.run.name}: ", *why)
 
     @cached_property
     def gpus(self) -> int:
@@ -195,7 +195,9 @@ class _Answering:
             known = [*(kind.name for kind in KINDS), CAPS, FSDP, ODD]
             unknown = set(options.only) - {*known}
             if unknown:
-                raise self._refused(f"--only {min(unknown)}: there is no such kind; give some of {', '.join(known)}")
+                raise self._refused(
+                    Option("only", min(unknown)), f": there is no such kind; give some of {', '.join(known)}"
+                )
             kinds = [kind.name for kind in KINDS if not options.only or kind.name in options.only]
             known_gains += [gain for gain in self.analyses.gains if gain.scenario.kind in kinds]
         if options.straggler is not None:
@@ -204,16 +206,14 @@ class _Answering:
         return [*known_gains, *(gains_of(subject, asked) if asked else [])]
 
     def _straggler(self, subject: Subject, rank: RankNumber) -> list[Scenario]:
-        ranks = subject.lags.graph.ranks
+        ranks, asked_for = subject.lags.graph.ranks, Option("straggler", rank)
         if len(ranks) < 2:
-            raise self._refused("one rank has no others to be late for: leave --straggler out")
+            raise self._refused("one rank has no others to be late for: leave ", asked_for, " out")
         if rank not in ranks:
-            raise self._refused(f"--straggler {rank}: there is no such rank in it")
+            raise self._refused(asked_for, ": there is no such rank in it")
         found = of_rank(subject, rank)
         if not found:
-            raise self._refused(
-                f"--straggler {rank}: no other rank runs the same kernels, so none says what it would take"
-            )
+            raise self._refused(asked_for, ": no other rank runs the same kernels, so none says what it would take")
         return found
 
     def _predicted(self, gain: Gain) -> Prediction:
@@ -249,7 +249,7 @@ class _Answering:
         if not self.options.accumulations:
             return []
         if self._is_sharded:
-            raise self._refused("--grad-accumulation is of DDP, and this run is of FSDP2: leave it out")
+            raise self._refused(Option("grad_accumulation", "N"), " is of DDP, and this run is of FSDP2: leave it out")
         settings = self._ddp
         found = []
         for count in self.options.accumulations:
@@ -272,7 +272,7 @@ class _Answering:
         try:
             return DdpSettings.of(self.run, self.model, self.links)
         except NotReplayable as error:
-            raise self._refused(error) from None
+            raise self._refused(*error.args) from None
 
     @cached_property
     def _is_sharded(self) -> bool:
@@ -301,7 +301,9 @@ class _Answering:
         options, settings = self.options, self._ddp
         counts = options.gpus or (self.gpus,)
         if max(counts) < 2 and options.asks_of_ddp:
-            raise self._refused("one GPU synchronizes nothing; say with --gpus how many there might be")
+            raise self._refused(
+                "one GPU synchronizes nothing; say with ", Option("gpus", "N"), " how many there might be"
+            )
         if max(counts) < 2 and not options.gpus:
             return _Found([], [], "none", settings.bucket_mb, [])
         caps = options.bucket_mb or (USUAL_MB if max(counts) > 1 else (settings.bucket_mb,))
@@ -310,7 +312,7 @@ class _Answering:
         try:
             answered = settings.answer(asked, options.changed)
         except NotReplayable as error:
-            raise self._refused(error) from None
+            raise self._refused(*error.args) from None
         assumptions = settings.assumed(asked, options.changed)
         links, predictions = replace(settings.links.asked, hosts=options.hosts), []
         for place, each in enumerate(asked):
@@ -356,25 +358,23 @@ class _Answering:
 
     def _of_fsdp(self) -> _Found:
         options = self.options
-        unfit = {"--bucket-mb": options.bucket_mb, "--grad-accumulation": options.accumulations}
-        named = [name for name, value in unfit.items() if value] + (
-            [options.changed.words] if options.changed.words else []
-        )
+        unfit = {Option("bucket_mb", "MB"): options.bucket_mb, Option("grad_accumulation", "N"): options.accumulations}
+        named = [*(name for name, value in unfit.items() if value), *filter(None, [options.changed.words])]
         if named:
-            raise self._refused(f"{named[0]} is of DDP, and this run is of FSDP2, which has no buckets: leave it out")
+            raise self._refused(named[0], " is of DDP, and this run is of FSDP2, which has no buckets: leave it out")
         if options.gpus and min(options.gpus) < 2:
-            raise self._refused("on one GPU FSDP2 shards nothing; give 2 or more to --gpus")
+            raise self._refused("on one GPU FSDP2 shards nothing; give 2 or more: ", Option("gpus", 2))
         try:
             settings = FsdpSettings.of(self.run, self.model, self.links)
         except NotReplayable as error:
-            raise self._refused(error) from None
+            raise self._refused(*error.args) from None
         counts = options.gpus or (self.gpus,)
         by_name = [options.sharding(gpus) for gpus in counts if options.asks_of_fsdp]
         asked = by_name or ([Sharding(gpus) for gpus in counts] if options.gpus else settings.usual())
         try:
             lengths = settings.step_lengths(asked, options.hosts)
         except NotReplayable as error:
-            raise self._refused(error) from None
+            raise self._refused(*error.args) from None
         links = settings.scatters.asked
         assumptions = settings.assumed(asked)
         predictions = [

@@ -250,7 +250,7 @@ def with_lanes(
     read = [rank for result in results if not isinstance(result, AnalysisError) for rank in result]
     by_process = {(rank.path, rank.owner.pid): rank for rank in read}
     errors = [result for result in results if isinstance(result, AnalysisError)]
-    lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error}") for error in errors]
+    lost = [Notice(Code.RANK_NOT_DRAWN, f"not drawn: {error.for_shell}") for error in errors]
     pairs = ((rank, by_process.get((rank.path, rank.owner.pid))) for rank in run.ranks)
     ranks = tuple(rank if again is None else again.numbered(rank.rank) for rank, again in pairs)
     return replace(run, ranks=ranks, warnings=(*run.warnings, *lost))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, Protocol, Self, TypeVar
 
-from analyzers.errors import AnalysisError, TooLarge, UnusableRun
+from analyzers.errors import AnalysisError, Option, TooLarge, UnusableRun
 from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
@@ -121,7 +121,9 @@ def _try_reader(read: Callable[[RankFile], T], file: RankFile) -> T | AnalysisEr
     except AnalysisError as error:
         return error
     except MemoryError:
-        return TooLarge(f"{file.path}: memory ran out while it was read; read fewer ranks at once with --workers")
+        return TooLarge(
+            f"{file.path}: memory ran out while it was read; read fewer ranks at once with ", Option("workers", 1)
+        )
 
 
 def gather(recording: RunLayout, results: Iterable[Sequence[R] | AnalysisError]) -> Gathered[R]:
@@ -142,7 +144,7 @@ def gather(recording: RunLayout, results: Iterable[Sequence[R] | AnalysisError])
             ranks.append(rank.numbered(number))
     if not ranks:
         more = f" (and {len(failures) - 1} more files like it)" if len(failures) > 1 else ""
-        raise type(failures[0])(f"{failures[0]}{more}")
+        raise type(failures[0])(*failures[0].args, more)
     _check_ranks(ranks)
     ranks.sort(key=lambda rank: rank.rank)
     warnings = [
@@ -151,7 +153,7 @@ def gather(recording: RunLayout, results: Iterable[Sequence[R] | AnalysisError])
         *(Notice(Code.RECORDING_NOTE, note) for note in (recording.manifest.notes if recording.manifest else ())),
         *(lost for rank in ranks for lost in rank.lost),
         *(_mixed_windows(ranks) or _light_windows(ranks)),
-        *(Notice(Code.RANK_UNREADABLE, f"left out: {error}") for error in failures),
+        *(Notice(Code.RANK_UNREADABLE, f"left out: {error.for_shell}") for error in failures),
         *_missing_ranks(world_size(recording.manifest, ranks), {rank.rank for rank in ranks}),
         *_unknown_communication(ranks),
     ]

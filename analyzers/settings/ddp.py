@@ -32,7 +32,7 @@ from analyzers.scenarios import (
 )
 from analyzers.settings.assumption import COPY_IN, COPY_OUT, Assumption, borrowed
 from analyzers.settings.bucket_rule import assign, lasts
-from analyzers.settings.link_model import Hosts, LinkModel, RunLinks, links_of
+from analyzers.settings.link_model import GIVE_LINKS, Hosts, LinkModel, RunLinks, links_of
 from analyzers.settings.places import FLOAT, Places, places_of
 from analyzers.settings.rebucketed import Layout, Rebucketed
 from analyzers.trace import itemsize
@@ -148,7 +148,7 @@ class DdpSettings:
     def answer(self, settings: Sequence[Setting], changed: OfDdp) -> Answered:
         """Replay a run under settings, side by side. Raises NotReplayable where nothing tells of the links."""
         if any(each.gpus > 1 for each in settings) and not self.links.asked.timings:
-            raise NotReplayable("nothing tells of the links; give --links FILE (`tracer calibrate` writes one)")
+            raise NotReplayable("nothing tells of the links; ", *GIVE_LINKS)
         asked = [each for each in settings if each.gpus > 1]
         own = self._own_layout()
         layouts = [*([own] if own is not None else []), *(self._layout(each, changed) for each in asked)]

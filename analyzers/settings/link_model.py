@@ -19,12 +19,14 @@ from numpy.typing import ArrayLike
 
 from analyzers.arrays import Float64
 from analyzers.collectives import Exchange
-from analyzers.errors import NotReplayable
+from analyzers.errors import NotReplayable, Option
 from analyzers.rank import RunSummary
 from analyzers.run import Calibration, curve
 from analyzers.settings.assumption import Assumption, borrowed
 from analyzers.settings.transfers import REDUCTIONS, Traffic, Transferred, transfers_of
 from analyzers.trace import bus_factor
+
+GIVE_LINKS = ("give ", Option("links", "FILE"), " (`tracer calibrate` writes one)")
 
 
 class Timing(Protocol):
@@ -179,8 +181,7 @@ def links_of(
 
 def no_links(name: str) -> NotReplayable:
     """Return the error of a run whose links are asked about and not known."""
-    remedy = "give --links FILE (`tracer calibrate` writes one), or --bus-gbps"
-    return NotReplayable(f"{name}: nothing tells of the links; {remedy}")
+    return NotReplayable(f"{name}: nothing tells of the links; ", *GIVE_LINKS, ", or ", Option("bus_gbps", "GB/S"))
 
 
 @dataclass(frozen=True)

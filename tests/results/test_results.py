@@ -87,7 +87,7 @@ def test_a_page_is_written_once(report, tmp_path):
     path = report.html(tmp_path / "page.html")
     assert path == tmp_path / "page.html"
     assert 'id="timeline"' in path.read_text()
-    with pytest.raises(tracer.TracerError, match="already exists"):
+    with pytest.raises(tracer.TracerError, match="already exists: give force=True"):
         report.html(path)
     assert report.html(path, force=True) == path
 
@@ -114,7 +114,7 @@ def test_a_comparisons_page_is_written(comparison, tmp_path):
 
 
 def test_what_is_no_run_is_refused_in_a_line(tmp_path):
-    with pytest.raises(analyzers.AnalysisError):
+    with pytest.raises(tracer.TracerError):
         tracer.report(tmp_path / "nothing")
 
 

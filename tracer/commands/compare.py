@@ -189,7 +189,7 @@ def _report(options: argparse.Namespace, path: Place, links: Calibration | None)
     try:
         return from_json(read_file(path)), ()
     except AnalysisError as error:
-        raise AnalysisError(f"{path}: {error}") from error
+        raise AnalysisError(f"{path}: ", *error.args) from error
 
 
 def _study(options: argparse.Namespace, path: Place) -> Scaling:

@@ -144,7 +144,7 @@ def _report(recording: Path, is_part: bool, said: Sequence[str]) -> None:
                 _say(note)
         found = report(summary)
     except AnalysisError as error:
-        _say(f"{error}")
+        _say(error.for_shell)
         return
     if is_part:
         _say(f"{found.summary.verdict}")

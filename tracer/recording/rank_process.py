@@ -149,8 +149,8 @@ def refusing(rank: int, folder: Path) -> Iterator[None]:
     try:
         yield
     except TracerError as error:
-        _leave_words(file, str(error))
-        sys.exit(str(error))
+        _leave_words(file, error.for_shell)
+        sys.exit(error.for_shell)
 
 
 def read_errors(folder: Path, pattern: str) -> list[str]:

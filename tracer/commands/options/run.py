@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers.errors import AnalysisError, UnknownPlace
+from analyzers.errors import UnknownPlace
 from analyzers.paths import Place, Where, local_path, place
 from analyzers.ranks import MANY, rank_number
 from tracer.commands.options.progress_bar import reading, working
 from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
-from tracer.errors import TracerError, UsageError
+from tracer.errors import UsageError
 
 if TYPE_CHECKING:
     from analyzers.rank import RunSummary
@@ -263,15 +263,8 @@ def read_here(path: Path) -> RunSummary:
 
 
 def cell_reader(options: argparse.Namespace) -> Callable[[Path], RunSummary]:
-    """Return what reads a cell of a sweep; what ends one cell's reading must not end the study."""
-
-    def read_cell(path: Path) -> RunSummary:
-        try:
-            return read(options, path, causes=False)
-        except TracerError as error:
-            raise AnalysisError(str(error)) from error
-
-    return read_cell
+    """Return what reads a cell of a sweep."""
+    return partial(read, options, causes=False)
 
 
 def sweep_folder(where: Place) -> Path:
