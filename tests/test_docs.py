@@ -27,6 +27,7 @@ from tests.support.docs import (
     MAP,
     NEWS,
     PAGES,
+    PYTHON,
     ROOT,
     SHARED,
     WRITTEN_BEGINS,
@@ -38,6 +39,7 @@ from tests.support.docs import (
     printed,
     same_on_all_pythons,
     tables,
+    with_frames,
     with_reference,
     with_written,
     written_in,
@@ -325,6 +327,8 @@ def test_keys_and_codes_are_those_of_the_types():
     page = FORMATS.read_text()
     assert with_reference(page) == page, "write it anew: make docs"
     assert f"{', '.join(f'`{key}`' for key in WHOLE)} are whole numbers" in " ".join(page.split())
+    page = PYTHON.read_text()
+    assert with_frames(page) == page, "write it anew: make docs"
 
 
 @pytest.mark.parametrize("analysis", ["critical-path", "idle", "queue", "launches", "kernels", "diff"])

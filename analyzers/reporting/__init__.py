@@ -37,14 +37,19 @@ from analyzers.reporting.document import (
 )
 from analyzers.reporting.frames import (
     FRAMES,
+    TABLES,
     buckets_frame,
     charges_frame,
     collectives_frame,
     groups_frame,
     kernels_frame,
     layers_frame,
+    members_frame,
     operators_frame,
     sharded_frame,
+    steps_frame,
+    table_function,
+    waiting_frame,
     windows_frame,
 )
 from analyzers.reporting.measures import (

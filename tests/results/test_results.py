@@ -14,6 +14,7 @@ import analyzers
 import tracer
 from analyzers.comparison.condition_names import LOGGED
 from analyzers.lazy_fields import replaced
+from analyzers.reporting import TABLES
 from analyzers.reporting.document import from_json
 from analyzers.units import percent
 from tests.support.docs import DOCS, tables
@@ -46,12 +47,43 @@ def test_a_report_has_what_analyzers_say(report):
     assert from_json(report.json()) == document
 
 
-@pytest.mark.parametrize(
-    "name", ["windows", "collectives", "groups", "buckets", "layers", "sharded", "kernels", "operators", "charges"]
-)
-def test_frames_are_analyzers_own(report, name):
-    frame = getattr(report, name)()
-    assert frame.equals(getattr(analyzers, f"{name}_frame")(report.document))
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_frames_are_analyzers_own_and_say_their_columns_and_units(report, table):
+    method = getattr(report, table.name)
+    frame = method()
+    assert frame.equals(getattr(analyzers, f"{table.name}_frame")(report.document))
+    assert frame.attrs == {"about": table.about, "units": table.units}
+    assert method.__name__ == table.name
+    assert table.about in inspect.getdoc(method)
+    assert ", ".join(frame.columns) in inspect.getdoc(method)
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_every_column_of_a_frame_can_be_grouped_by(path):
+    for table in TABLES:
+        frame = table.frame(reported(path))
+        for column in frame:
+            assert frame.groupby(column, dropna=False).size().sum() == len(frame), (table.name, column)
+
+
+def test_members_are_what_collectives_add_up(report):
+    collectives, members = report.collectives(), report.members().groupby("index")
+    assert collectives["waited_ns"].tolist() == members["wait_ns"].sum().tolist()
+    assert collectives["exposed_ns"].tolist() == members["exposed_ns"].sum().tolist()
+    assert members.size().sum() == collectives["group_size"].sum()
+
+
+def test_kernels_have_a_short_name_beside_the_full_one(report):
+    kernels = report.kernels()
+    assert all(short in full for short, full in zip(kernels["short_name"], kernels["name"], strict=True))
+    assert kernels["short_name"].str.len().max() < kernels["name"].str.len().max()
+
+
+def test_steps_are_of_all_ranks_together(report):
+    steps = report.steps()
+    assert steps["step"].tolist() == sorted(set(report.windows()["step"]))
+    parts = steps[[name for name in steps if name.endswith("_share")]]
+    assert parts.sum(axis=1).tolist() == pytest.approx([1] * len(steps))
 
 
 def test_it_prints_in_four_lines(report):
@@ -166,11 +198,15 @@ def test_every_run_has_a_short_cell(path):
 
 def test_the_page_on_python_names_every_figure_and_every_member():
     sections = tables((DOCS / "python.md").read_text())
-    members = [row[0] for heading, rows in sections.items() for row in rows if heading.startswith("`tracer.report(")]
+    members = [
+        row[0]
+        for heading, rows in sections.items()
+        for row in rows
+        if heading.startswith(("`tracer.report(", "Frames"))
+    ]
     named = re.findall(r"`(\w+)[(`]", " ".join(members))
     arguments = {*inspect.signature(tracer.report).parameters}
     public = {name for name in dir(RunReport) if not name.startswith("_")} | {"document"}
-    assert {*named} - arguments == public - {"name"}
-    assert arguments <= {*named}
+    assert {*named} == (public - {"name"}) | arguments
     keys = re.findall(r"`tracer/(\w+)`", " ".join(row[0] for row in sections["Log the figures"]))
     assert sorted(keys) == sorted(name.replace("_ns", "_ms") for name in LOGGED)

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from analyzers.reporting.frames import NAMED_UNITS, TABLES
 from tests.support.options import own_options, parsers, shared_options
 from tests.support.reference import anchor, reference
 from tracer.cli import main
@@ -41,7 +42,7 @@ README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md
 SHARED = COMMAND_PAGES / "README.md"
 WRITTEN_BEGINS = "<!-- `make docs` writes from here -->"
 WRITTEN_ENDS = "<!-- to here -->"
-FORMATS = DOCS / "formats.md"
+FORMATS, PYTHON = DOCS / "formats.md", DOCS / "python.md"
 # Pictures of samples' pages: the run, and what of its page is seen; where that is nothing, its head and the timeline.
 PAGE_PICTURES = {"page": ("resnet18-ddp2-sick", ""), "page-timeline": ("resnet50-ddp4-bf16", "#timeline")}
 BETWEEN = ".trust, #advice, .warnings, nav, .tools, .inside { display: none }"
@@ -75,6 +76,14 @@ def _between(page: str, text: str) -> str:
 def with_reference(page: str) -> str:
     """The page of formats with all keys and codes in their place."""
     return _between(page, reference())
+
+
+def with_frames(page: str) -> str:
+    """The page on Python with the frames of a report, and their columns."""
+    rows = [
+        f"| `{table.name}()` | {table.about} | {', '.join(f'`{name}`' for name in table.columns)} |" for table in TABLES
+    ]
+    return _between(page, "\n".join(["| frame | what | columns |", "|---|---|---|", *rows, "", NAMED_UNITS]))
 
 
 def blocks(page: str, *languages: str) -> list[str]:
@@ -203,4 +212,5 @@ if __name__ == "__main__":
     else:
         write_options()
         FORMATS.write_text(with_reference(FORMATS.read_text()))
+        PYTHON.write_text(with_frames(PYTHON.read_text()))
         write_output()

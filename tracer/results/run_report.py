@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import webbrowser
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,19 +19,11 @@ from analyzers.reporting import (
     Advice,
     Headline,
     Report,
-    buckets_frame,
-    charges_frame,
-    collectives_frame,
     drawn_ranks,
-    groups_frame,
-    kernels_frame,
     lanes,
-    layers_frame,
-    operators_frame,
     path_lanes,
-    sharded_frame,
+    table_function,
     to_json,
-    windows_frame,
 )
 from analyzers.reporting import report as build
 from analyzers.run import Calibration, find, read_calibration
@@ -106,6 +99,10 @@ def calibration_of(links: str | Path | Calibration | None) -> Calibration | None
     return read_calibration(Path(links)) if isinstance(links, str | Path) else links
 
 
+def _table(name: str) -> Callable[[RunReport], pd.DataFrame]:
+    return table_function(name, lambda report: report.document)
+
+
 class RunReport:
     """A run's report. `document` has every figure; the methods give it as DataFrames, JSON or a page."""
 
@@ -142,41 +139,18 @@ class RunReport:
         """Return the main figures for a metric logger; what is not known is left out."""
         return {f"{prefix}{name}": value for name, value in headline_figures(self.document).items()}
 
-    def windows(self) -> pd.DataFrame:
-        """Return one row per step and device: compute, exposed communication, copies, idle time."""
-        return windows_frame(self.document)
-
-    def collectives(self) -> pd.DataFrame:
-        """Return one row per collective: bytes, transfer, bandwidth."""
-        return collectives_frame(self.document)
-
-    def groups(self) -> pd.DataFrame:
-        """Return communication by process group, one row per step and rank."""
-        return groups_frame(self.document)
-
-    def buckets(self) -> pd.DataFrame:
-        """Return one row per DDP bucket, rank and step."""
-        return buckets_frame(self.document)
-
-    def layers(self) -> pd.DataFrame:
-        """Return one row per layer and window."""
-        return layers_frame(self.document)
-
-    def sharded(self) -> pd.DataFrame:
-        """Return one row per collective that FSDP calls."""
-        return sharded_frame(self.document)
-
-    def kernels(self) -> pd.DataFrame:
-        """Return the longest kernels and copies, one row per rank."""
-        return kernels_frame(self.document)
-
-    def operators(self) -> pd.DataFrame:
-        """Return the operators that launched most device time, one row per rank."""
-        return operators_frame(self.document)
-
-    def charges(self) -> pd.DataFrame:
-        """Return what the critical path of typical steps consists of, one row per rank or group, cause and place."""
-        return charges_frame(self.document)
+    windows = _table("windows")
+    steps = _table("steps")
+    collectives = _table("collectives")
+    members = _table("members")
+    waiting = _table("waiting")
+    groups = _table("groups")
+    buckets = _table("buckets")
+    layers = _table("layers")
+    sharded = _table("sharded")
+    kernels = _table("kernels")
+    operators = _table("operators")
+    charges = _table("charges")
 
     def json(self) -> str:
         """Return what `tracer report --json` prints."""
