@@ -27,7 +27,8 @@ def export_lazily(
         return getattr(import_module(module), original)
 
     def listed() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *places})
+        there = vars(sys.modules[package])
+        return sorted({*there["__all__"], *(name for name in there if name.startswith("__"))})
 
     return exported, listed
 

@@ -85,7 +85,7 @@ ROOTS = {
         ),
         *("paths", "ranks", "redaction", "statistics", "step_parts", "texts", "units"),
     },
-    "tracer": {"atomic_files", "config", "errors", "own_python", "second_reading", "version"},
+    "tracer": {"atomic_files", "config", "environment", "errors", "own_python", "second_reading", "version"},
 }
 LAST = {"tracer": {"cli", "__main__"}}
 MOST_MODULES = 16

@@ -1,7 +1,8 @@
 """Recorder of distributed training under torch.profiler, and views of its traces.
 
-`tracer.report` and `tracer.compare` say where the time of a run's steps went, `tracer.Session` records any training
-loop, `tracer.callbacks` those of Lightning and Hugging Face. What computes is the package `analyzers`.
+`tracer.report` says where the time of a run's steps went, `tracer.compare` what changed, `tracer.whatif` what other
+settings would bring, `tracer.sweep` how training scales; `tracer.Session` records any training loop, `tracer.callbacks`
+those of Lightning and Hugging Face. What computes is the package `analyzers`.
 
 Decisions: docs/dev/decisions/structure.md
 """
@@ -16,20 +17,24 @@ from tracer.version import VERSION
 
 if TYPE_CHECKING:
     from tracer.config import Plan
-    from tracer.results import RunComparison, RunReport, compare, report
+    from tracer.results import RunComparison, RunPrediction, RunReport, SweepStudy, compare, report, sweep, whatif
     from tracer.sessions import Session
 
 __all__ = [
     "IncompleteRecording",
     "Plan",
     "RunComparison",
+    "RunPrediction",
     "RunReport",
     "Session",
     "SessionIncomplete",
+    "SweepStudy",
     "TracerError",
     "UsageError",
     "compare",
     "report",
+    "sweep",
+    "whatif",
 ]
 __version__ = VERSION
 
@@ -38,7 +43,16 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "tracer.config": ("Plan",),
-        "tracer.results": ("RunComparison", "RunReport", "compare", "report"),
+        "tracer.results": (
+            "RunComparison",
+            "RunPrediction",
+            "RunReport",
+            "SweepStudy",
+            "compare",
+            "report",
+            "sweep",
+            "whatif",
+        ),
         "tracer.sessions": ("Session",),
     },
 )

@@ -31,7 +31,7 @@ from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
 from tracer.reading.cache.packing import CAUSES, LANES, PARTS
 from tracer.reading.cache.store import Cache
-from tracer.results import run_report
+from tracer.results import source
 from tracer.second_reading import read_twice
 
 
@@ -445,7 +445,7 @@ def test_a_fault_of_the_programs_own_ends_it_with_and_without_entries(cache, run
 
 def test_a_report_for_python_is_read_anew_where_an_entry_makes_it_fail(cache, run, reads, monkeypatch):
     tracer.report(run, cache=cache)
-    reported, failed = run_report.build, []
+    reported, failed = source.build, []
 
     def fails_once(*arguments):
         if not failed:
@@ -453,7 +453,7 @@ def test_a_report_for_python_is_read_anew_where_an_entry_makes_it_fail(cache, ru
             raise IndexError("of a column")
         return reported(*arguments)
 
-    monkeypatch.setattr(run_report, "build", fails_once)
+    monkeypatch.setattr(source, "build", fails_once)
     with reading_all(reads):
         assert tracer.report(run, cache=cache).document.run.ranks == [0, 1, 2]
 

@@ -14,6 +14,7 @@ from analyzers.run.layout import find
 from tests.support.cached import HOUR_S, RUN, entries, told
 from tests.support.generator import write_run
 from tests.support.samples import SAMPLES
+from tracer import environment
 from tracer.cli import main
 from tracer.reading.cache import folder as folders
 from tracer.reading.cache import identity, store
@@ -127,26 +128,26 @@ def test_secrets_of_a_url_are_in_no_entry(cache):
 
 def test_the_folder_is_the_platforms_own(monkeypatch):
     home = Path.home()
-    assert folders.default_folder({}, "linux") == home / ".cache" / "tracer"
-    assert folders.default_folder({"XDG_CACHE_HOME": "/x"}, "linux") == Path("/x/tracer")
-    assert folders.default_folder({"XDG_CACHE_HOME": "not/absolute"}, "linux") == home / ".cache" / "tracer"
-    assert folders.default_folder({}, "darwin") == home / "Library" / "Caches" / "tracer"
-    assert folders.default_folder({"LOCALAPPDATA": "/local"}, "win32") == Path("/local/tracer/cache")
-    assert folders.default_folder({}, "win32") is None
+    assert environment.default_folder({}, "linux") == home / ".cache" / "tracer"
+    assert environment.default_folder({"XDG_CACHE_HOME": "/x"}, "linux") == Path("/x/tracer")
+    assert environment.default_folder({"XDG_CACHE_HOME": "not/absolute"}, "linux") == home / ".cache" / "tracer"
+    assert environment.default_folder({}, "darwin") == home / "Library" / "Caches" / "tracer"
+    assert environment.default_folder({"LOCALAPPDATA": "/local"}, "win32") == Path("/local/tracer/cache")
+    assert environment.default_folder({}, "win32") is None
 
     def homeless():
         raise RuntimeError
 
-    monkeypatch.setattr(folders.Path, "home", homeless)
-    assert folders.default_folder({}, "linux") is None
-    assert folders.default_folder({"XDG_CACHE_HOME": "/x"}, "linux") == Path("/x/tracer")
+    monkeypatch.setattr(environment.Path, "home", homeless)
+    assert environment.default_folder({}, "linux") is None
+    assert environment.default_folder({"XDG_CACHE_HOME": "/x"}, "linux") == Path("/x/tracer")
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 def test_a_relative_home_has_no_folder(platform, monkeypatch):
     """It would be another one in each folder, and might be one that came with a run."""
-    monkeypatch.setattr(folders.Path, "home", lambda: Path())
-    assert folders.default_folder({}, platform) is None
+    monkeypatch.setattr(environment.Path, "home", lambda: Path())
+    assert environment.default_folder({}, platform) is None
 
 
 @pytest.mark.parametrize("said", ["", "off"])
@@ -168,9 +169,13 @@ def test_a_relative_folder_is_a_usage_error(run, monkeypatch, capsys):
     assert "TRACER_CACHE: 'cache' is neither an absolute path" in capsys.readouterr().err
 
 
-def test_report_and_compare_of_the_library_keep_only_where_asked(cache, run, tmp_path, reads):
-    tracer.report(run)
+def test_report_and_compare_of_the_library_keep_where_commands_do_or_where_asked(cache, run, tmp_path, reads):
+    tracer.report(run, cache=False)
     assert not cache.exists()
+    tracer.report(run)
+    reads.clear()
+    assert main(["report", str(run)]) == 0
+    assert reads == []
     own = tmp_path / "own"
     first = tracer.report(run, cache=own)
     reads.clear()

@@ -19,7 +19,8 @@ from analyzers.reporting.document import from_json
 from analyzers.units import percent
 from tests.support.docs import DOCS, tables
 from tests.support.samples import REPORTED, SAMPLES, reported
-from tracer.results.run_report import RunReport, Source, opened
+from tracer.results.run_report import RunReport
+from tracer.results.source import Source, opened
 from tracer.views.html.notebook_cell import comparison_cell, report_cell
 from tracer.views.sections.screen import step_sentence
 
@@ -132,6 +133,74 @@ def test_a_page_opens_from_a_temporary_folder(monkeypatch):
     assert path.read_text() == "<p>page</p>"
 
 
+def test_a_picture_is_shown_and_saved(report, tmp_path):
+    drawn = report.plot("bandwidth")
+    assert drawn._repr_png_().startswith(b"\x89PNG")
+    assert drawn.save(tmp_path / "drawn.svg").read_text().startswith("<?xml")
+    with pytest.raises(tracer.TracerError, match="give force=True"):
+        drawn.save(tmp_path / "drawn.svg")
+    with pytest.raises(tracer.TracerError, match=r"ends in \.png"):
+        drawn.save(tmp_path / "drawn")
+    with pytest.raises(tracer.TracerError, match="'scaling': a report has pictures of breakdown, "):
+        report.plot("scaling")
+
+
+def test_lanes_are_written_for_perfetto(report, tmp_path):
+    assert b"exposed" in report.perfetto(tmp_path / "run.pftrace").read_bytes()
+    with pytest.raises(tracer.TracerError, match=r"end the name in \.pftrace"):
+        report.perfetto(tmp_path / "run.zip")
+
+
+def test_predictions_are_analyzers_own(report):
+    predicted = tracer.whatif(report, bucket_mb=25, gpus=[8, 4])
+    options = analyzers.WhatIfOptions(bucket_mb=[25], gpus=[4, 8])
+    assert predicted.document == analyzers.whatif(analyzers.summarize(RUN, causes=True), options)
+    assert predicted.headline in repr(predicted)
+    assert len(predicted.scenarios()) == 2
+    assert msgspec.json.decode(predicted.json())["headline"] == predicted.headline
+    slow = tracer.whatif(RUN, bucket_mb=25, bus_gbps=1, latency_us=50)
+    assert slow.document.links == "as given"
+    assert slow.scenarios()["gain_ns"][0] < 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"gpus": 0}, "0: give 1 or more"),
+        ({"host_gbps": 10}, "give both"),
+        ({"grad_dtype": "fp8"}, "'fp8' is not one of bf16, fp16, fp32"),
+        ({"straggler": 9}, "straggler=9: there is no such rank"),
+        ({"only": "speed"}, "only=speed: there is no such kind"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_pythons_words(report, asked, words):
+    with pytest.raises(tracer.TracerError, match=words):
+        tracer.whatif(report, **asked)
+
+
+def test_a_sweep_is_its_study(tmp_path):
+    swept = tracer.sweep(SAMPLES / "sweep-resnet18-h200x2")
+    assert swept.document == analyzers.study(SAMPLES / "sweep-resnet18-h200x2", analyzers.summarize)
+    assert swept.verdict in repr(swept)
+    assert len(swept.weak()) == len(swept.document.weak)
+    assert msgspec.json.decode(swept.json())["verdict"] == swept.verdict
+    assert swept.plot()._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_rank_may_take_so_much_memory(tmp_path):
+    with pytest.raises(tracer.TracerError, match="give it more with memory=SIZE or TRACER_MEMORY"):
+        tracer.report(RUN, memory="1MB")
+
+
+@pytest.mark.parametrize("call", [tracer.report, tracer.compare, tracer.whatif, tracer.sweep])
+def test_help_has_an_example_and_what_its_result_offers(call):
+    text = inspect.getdoc(call)
+    assert f"= tracer.{call.__name__}(" in text
+    result = getattr(tracer, inspect.signature(call).return_annotation)
+    offered = {name for name in dir(result) if not name.startswith("_")}
+    assert offered <= {*re.findall(r"`(\w+)[(`]", text)}
+
+
 def test_a_comparison_takes_places_and_reports(report, comparison):
     assert comparison.b is report
     assert comparison.a.name == "resnet18-ddp2"
@@ -181,7 +250,7 @@ def test_importing_tracer_is_light_and_reporting_needs_no_torch():
 
 
 def test_every_name_that_tracer_offers_is_there():
-    assert {*tracer.__all__} <= {*dir(tracer)}
+    assert {*tracer.__all__} == {name for name in dir(tracer) if not name.startswith("_")}
     assert all(getattr(tracer, name) is not None for name in tracer.__all__)
     assert tracer.RunReport is RunReport
     with pytest.raises(AttributeError, match="no attribute 'reprot'"):

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracer.commands.options import cache_folder
+from tracer.environment import cache_folder
 from tracer.errors import refuse_windows
 from tracer.views import plain
 

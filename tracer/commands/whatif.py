@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.ranks import rank_number
-from analyzers.units import NS_PER_US
 from tracer.atomic_files import write_bytes, write_text
 from tracer.commands.options import (
     add_output_argument,
@@ -28,15 +27,10 @@ from tracer.commands.options import (
     write_page,
 )
 from tracer.errors import UsageError
-from tracer.views import csv_text
+from tracer.views import ITEMSIZE, csv_text
 
 if TYPE_CHECKING:
     from analyzers.prediction import Options, WhatIf
-    from analyzers.rank import RunSummary
-    from analyzers.settings import LinkModel
-
-ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4}
-AS_GIVEN = "as given"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, predict, print."""
     from analyzers.prediction import to_json, whatif
     from analyzers.reporting import path_lanes
+    from tracer.results import given_links
     from tracer.views.html import report_html
     from tracer.views.sections.results import prediction_text
 
@@ -125,7 +120,11 @@ def run(options: argparse.Namespace) -> int:
     refuse_all_existing(written, options.force)
     calibration = links_of(options)
     summary, of_run, drawn = (read(options), None, ()) if options.html is None else read_drawn(options, calibration)
-    links = calibration if options.bus_gbps is None else given_links(options, summary)
+    links = (
+        calibration
+        if options.bus_gbps is None
+        else given_links(options.bus_gbps, options.latency_us or 0.0, options.gpus, summary)
+    )
     with working("other settings"):
         prediction = whatif(summary, _options(options), links)
     _write(options, prediction)
@@ -195,18 +194,6 @@ def _options(options: argparse.Namespace) -> Options:
         param_itemsize=ITEMSIZE.get(options.param_dtype),
         reduce_itemsize=ITEMSIZE.get(options.reduce_dtype),
     )
-
-
-def given_links(options: argparse.Namespace, summary: RunSummary) -> LinkModel:
-    """Build links with the given bandwidth and latency, the same for every group that is asked about."""
-    from analyzers.run import Manifest, world_size
-    from analyzers.settings import Affine, LinkModel
-
-    run_gpus = world_size(summary.manifest or Manifest(), summary.ranks)
-    latency_ns = (options.latency_us or 0.0) * NS_PER_US
-    # One GPU without --gpus is refused when its steps are read.
-    groups = {gpus for gpus in (run_gpus, *options.gpus) if gpus > 1} or {2}
-    return LinkModel({gpus: Affine(gpus, latency_ns, options.bus_gbps) for gpus in groups}, AS_GIVEN)
 
 
 def caps(text: str) -> tuple[float | None, ...]:

@@ -7,7 +7,7 @@
 Decisions: docs/dev/decisions/reading.md
 """
 
-from tracer.reading.cache import default_folder, why_unusable
+from tracer.reading.cache import why_unusable
 from tracer.reading.known_report import open_report
 from tracer.reading.processes import Readers, read_lanes, read_run, start_method, with_undrawn
 from tracer.reading.run_listing import ListedRun, leads_out, list_runs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,8 @@ from analyzers.comparison import Comparison, changes_frame, comparison_json
 from analyzers.comparison import compare as compared
 from analyzers.paths import Where
 from analyzers.run import Calibration
-from tracer.results.run_report import RunReport, opened, report, written
+from tracer.results.run_report import RunReport, report
+from tracer.results.source import opened, written
 from tracer.views.html import comparison_cell, comparison_html
 
 if TYPE_CHECKING:
@@ -62,19 +64,22 @@ def compare(
     links: str | Path | Calibration | None = None,
     steps: str | None = None,
     workers: int | None = None,
-    cache: str | Path | None = None,
+    memory: str | int | None = None,
+    cache: str | Path | bool = True,
 ) -> RunComparison:
     """Compare two runs, `a` the baseline: each a place as `tracer.report` takes it, or what that returned.
 
+        compared = tracer.compare("before", "after")
+        compared.changes()
+
+    What it returns has `verdict`, `document`, `changes()`, `open()`, `html(path)` and `json()`.
     A list on either side is several launches of the same: then launches are the sample, not steps.
     The other arguments are those of `tracer.report`.
-    Raises analyzers.AnalysisError, tracer.TracerError.
+    Raises tracer.TracerError.
     """
+    read = partial(report, links=links, steps=steps, workers=workers, memory=memory, cache=cache)
     of_a, of_b = (
-        [
-            run if isinstance(run, RunReport) else report(run, links=links, steps=steps, workers=workers, cache=cache)
-            for run in (side if isinstance(side, list) else [side])
-        ]
+        [run if isinstance(run, RunReport) else read(run) for run in (side if isinstance(side, list) else [side])]
         for side in (a, b)
     )
     return RunComparison(of_a, of_b)

@@ -2,101 +2,30 @@
 
 from __future__ import annotations
 
-import tempfile
-import threading
-import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.comparison import headline_figures
 from analyzers.notices import Notice
-from analyzers.paths import Where, local_path, places
-from analyzers.prediction import usual
-from analyzers.ranks import MANY
-from analyzers.reporting import (
-    Advice,
-    Headline,
-    Report,
-    drawn_ranks,
-    lanes,
-    path_lanes,
-    table_function,
-    to_json,
-)
-from analyzers.reporting import report as build
-from analyzers.run import Calibration, find, read_calibration
-from tracer.atomic_files import write_text
-from tracer.reading import Readers, read_lanes, read_run, start_method, with_undrawn
-from tracer.second_reading import read_twice
-from tracer.views.html import report_cell, report_html
+from analyzers.paths import Where, local_path
+from analyzers.reporting import Advice, Headline, Report, table_function, to_json
+from analyzers.run import Calibration, find
+from tracer.atomic_files import new_file
+from tracer.errors import UsageError
+from tracer.results.source import Picture, Source, opened, written
+from tracer.views import KINDS, SCALING
+from tracer.views.html import report_cell
+from tracer.views.perfetto import check_perfetto, groups, write_trace
+from tracer.views.plots import report_picture
 from tracer.views.sections import step_sentence, trust_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def written(path: str | Path, page: str, force: bool) -> Path:
-    """Write a page, and return where it is. Raises TracerError where a file is there and `force` is not given."""
-    place = local_path(path).absolute()
-    write_text(place, page, force)
-    return place
-
-
-def opened(page: str) -> Path:
-    """Write a page into a temporary folder, open it in a browser if there is one, and return where it is."""
-    place = written(Path(tempfile.mkdtemp(prefix="tracer-")) / "report.html", page, force=False)
-    webbrowser.open(place.as_uri())
-    return place
-
-
-@dataclass(frozen=True)
-class Source:
-    """A run's place; `links` replaces its own calibration, `steps` names the annotation that is a step.
-
-    `cache` is the folder in which what ranks say is kept for the next time, if any.
-    Without `workers` ranks are read by one process a core, if that takes no copy of a program with threads, else here.
-    """
-
-    run: Where
-    links: Calibration | None = None
-    steps: str | None = None
-    workers: int | None = None
-    cache: Path | None = None
-
-    def report(self) -> Report:
-        """Read the run, and report it. Raises AnalysisError, TracerError."""
-        return read_twice(
-            lambda: build(read_run(self.run, causes=True, steps=self.steps, by=self._readers()), self.links)
-        )
-
-    def page(self) -> str:
-        """Read the run again with what is drawn, and build its page. Raises AnalysisError, TracerError."""
-        return read_twice(self._page)
-
-    def _page(self) -> str:
-        by = self._readers()
-        draws_all = len(find(self.run).files) <= MANY
-        summary = read_run(self.run, lanes=draws_all, causes=True, steps=self.steps, by=by)
-        document = build(summary, self.links)
-        if not draws_all:
-            summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by=by)
-            document = with_undrawn(document, summary)
-        calibration = self.links or summary.calibration
-        return report_html(
-            document, lanes(summary, document), calibration, usual(summary, self.links), path_lanes(summary, document)
-        )
-
-    def _readers(self) -> Readers:
-        # A fork of a program with threads may hang; a spawned process runs the caller's script again.
-        forks = start_method(places(self.run)) == "fork" and threading.active_count() == 1
-        return Readers(1 if self.workers is None and not forks else self.workers, cache=self.cache)
-
-
-def calibration_of(links: str | Path | Calibration | None) -> Calibration | None:
-    """Return the calibration that a user gives, or the file that holds it. Raises AnalysisError."""
-    return read_calibration(Path(links)) if isinstance(links, str | Path) else links
+PERFETTO = ".pftrace"
 
 
 def _table(name: str) -> Callable[[RunReport], pd.DataFrame]:
@@ -108,7 +37,7 @@ class RunReport:
 
     def __init__(self, document: Report, source: Source) -> None:
         self.document = document
-        self._source = source
+        self.source = source
 
     @property
     def name(self) -> str:
@@ -157,12 +86,33 @@ class RunReport:
         return to_json(self.document)
 
     def html(self, path: str | Path, force: bool = False) -> Path:
-        """Read the run again, write its page, and return where it is. Raises AnalysisError, TracerError."""
-        return written(path, self._source.page(), force)
+        """Read the run again, write its page, and return where it is. Raises TracerError."""
+        return written(path, self.source.page(), force)
+
+    def plot(self, kind: str = "breakdown") -> Picture:
+        """Draw a breakdown, timeline, buckets, layers or bandwidth, as `tracer plot` does. Raises TracerError."""
+        kinds = [name for name in KINDS if name != SCALING]
+        if kind not in kinds:
+            raise UsageError(f"{kind!r}: a report has pictures of {', '.join(kinds)}")
+        calibration = self.source.links or find(self.source.run).calibration
+        return Picture(partial(report_picture, self.document, kind, calibration=calibration))
+
+    def perfetto(self, path: str | Path, force: bool = False) -> Path:
+        """Read the run again, write its lanes for https://ui.perfetto.dev (.pftrace), and return where they are.
+
+        Raises TracerError.
+        """
+        place = local_path(path).absolute()
+        if place.suffix != PERFETTO:
+            raise UsageError(f"{place}: end the name in {PERFETTO}")
+        check_perfetto()
+        with new_file(place, force) as file:
+            self.source.draw(lambda summary, document, lanes: write_trace(file, groups(lanes, document)))
+        return place
 
     def open(self) -> Path:
         """Write the page to a temporary folder, open it in a browser if there is one, and return where it is."""
-        return opened(self._source.page())
+        return opened(self.source.page())
 
     def __repr__(self) -> str:
         step, trust = step_sentence(self.document), trust_words(self.headline)
@@ -178,15 +128,26 @@ def report(
     links: str | Path | Calibration | None = None,
     steps: str | None = None,
     workers: int | None = None,
-    cache: str | Path | None = None,
+    memory: str | int | None = None,
+    cache: str | Path | bool = True,
 ) -> RunReport:
     """Read a run and report where the time of its steps went.
 
+        report = tracer.report("traces/resnet18-ddp4")
+        report.headline.sentence, report.headline.remedy
+        report.collectives().groupby("bytes")["busbw_gbps"].median()
+        report.open()
+
+    What it returns has `name`, `headline`, `verdict`, `advice`, `warnings` and the whole `document`; `figures()` to
+    log; DataFrames `windows()`, `steps()`, `collectives()`, `members()`, `waiting()`, `groups()`, `buckets()`,
+    `layers()`, `sharded()`, `kernels()`, `operators()`, `charges()`; and `plot(kind)`, `open()`, `html(path)`,
+    `json()`, `perfetto(path)`.
+
     `run` is a folder of traces, a trace file, a URL, or a list of several hosts' folders. `links` is a calibration, or
     its file, to be used in place of the run's own; `steps` names the annotation that is a step; `workers` says how many
-    processes read ranks. `cache` is a folder of yours alone in which what ranks say is kept for the next time; without
-    it nothing is, and the commands' is not used. Raises analyzers.AnalysisError, tracer.TracerError.
+    processes read ranks, `memory` what reading one may take ("4GB", or bytes). What ranks say is kept in the commands'
+    cache for the next time, in another folder that `cache` names, or with `cache=False` nowhere.
+    Raises tracer.TracerError.
     """
-    kept = None if cache is None else local_path(cache).absolute()
-    source = Source(run, calibration_of(links), steps, workers, kept)
+    source = Source.of(run, links, steps, workers, memory, cache)
     return RunReport(source.report(), source)

@@ -8,7 +8,7 @@ Decisions: docs/dev/decisions/views.md
 """
 
 from analyzers.units import count, size
-from tracer.views.choices import BANDWIDTH, KINDS, SCALING, By
+from tracer.views.choices import BANDWIDTH, ITEMSIZE, KINDS, SCALING, By
 from tracer.views.csv_tables import csv_text
 from tracer.views.document import (
     HELP,

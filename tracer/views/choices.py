@@ -14,3 +14,5 @@ By = Literal[
 # Kinds of pictures: of a report alone, of it with what the links were measured to give, of a sweep.
 BANDWIDTH, SCALING = "bandwidth", "scaling"
 KINDS = ("breakdown", "timeline", "buckets", "layers", BANDWIDTH, SCALING)
+# Bytes of an element, by the data type's name.
+ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4}

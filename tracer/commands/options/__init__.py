@@ -34,7 +34,6 @@ from tracer.commands.options.run import (
     add_reading_arguments,
     add_run_argument,
     add_scheduler_argument,
-    cache_folder,
     cell_reader,
     here,
     links_of,

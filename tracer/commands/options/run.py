@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import logging
-import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,6 +18,7 @@ from analyzers.paths import Place, Where, local_path, place
 from analyzers.ranks import MANY, rank_number
 from tracer.commands.options.progress_bar import reading, working
 from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
+from tracer.environment import CACHE, MEMORY, cache_folder, memory
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,10 +33,6 @@ _RANKS = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 MOST_DRAWN = 4096
 # What a report of many ranks takes longest for, once they are read.
 CHARGES = "charges and gains"
-# The environment's default of --memory, for commands without the option too.
-MEMORY = "TRACER_MEMORY"
-# The folder of the cache, instead of the one that the platform has for such; `off`: none.
-CACHE = "TRACER_CACHE"
 
 
 def run_place(text: str) -> Place:
@@ -156,40 +151,11 @@ def readers(options: argparse.Namespace) -> Readers:
         with suppress(ImportError):
             importlib.import_module("distributed")  # which gives its loggers levels of its own
     _hush()
-    return Readers(
-        getattr(options, "readers", None), options.scheduler, reading, memory(options), cache_folder(options)
+    limit, cache = (
+        getattr(options, "memory", None) or memory(),
+        None if getattr(options, "no_cache", False) else cache_folder(),
     )
-
-
-def memory(options: argparse.Namespace | None = None) -> int | None:
-    """Return what reading one rank may take, as an option or else the environment says. Raises UsageError."""
-    given: int | None = getattr(options, "memory", None)
-    said = os.environ.get(MEMORY)
-    if given is not None or not said:
-        return given
-    try:
-        return memory_size(said)
-    except argparse.ArgumentTypeError as error:
-        raise UsageError(f"{MEMORY}: {error}") from error
-
-
-def cache_folder(options: argparse.Namespace | None = None) -> Path | None:
-    """Return the folder in which what ranks say is kept, None for none, as options and environment say.
-
-    Raises UsageError.
-    """
-    if getattr(options, "no_cache", False):
-        return None
-    said = os.environ.get(CACHE)
-    if said is None:
-        from tracer.reading import default_folder
-
-        return default_folder(os.environ, sys.platform)
-    if said in ("", "off"):
-        return None
-    if not Path(said).is_absolute():
-        raise UsageError(f"{CACHE}: {said!r} is neither an absolute path of a folder nor `off`")
-    return Path(said)
+    return Readers(getattr(options, "readers", None), options.scheduler, reading, limit, cache)
 
 
 def _hush() -> None:

@@ -6,12 +6,12 @@ import argparse
 import re
 from collections.abc import Sequence
 
+from tracer.environment import SIZES, nbytes_of
+
 # Beyond what any count or size can be; what is computed from them stays within 64 bits.
 TOO_LARGE = 2**62
 MOST_PROCESSES = 4096
 LONGEST_SHOWN = 60
-_MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kMGT]?B)", re.IGNORECASE)
-_MEMORY_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _SCHEDULER = re.compile(r"(?:tcp|tls)://\S+:\d{1,5}")
 
 
@@ -56,10 +56,9 @@ def processes(text: str) -> int:
 
 def memory_size(text: str) -> int:
     """Parse a size of memory, `500MB` or `4GB`, in powers of 1000."""
-    match = _MEMORY.fullmatch(text.strip())
-    nbytes = int(float(match[1]) * _MEMORY_UNITS[match[2].upper()]) if match is not None else 0
+    nbytes = nbytes_of(text)
     if not nbytes:
-        raise refusal(text, "give a size such as 500MB or 4GB")
+        raise refusal(text, SIZES)
     return nbytes
 
 

@@ -6,7 +6,7 @@ bytes and back, `report_packing` a report, `folder` is the place of all entries,
 Decisions: docs/dev/decisions/reading.md
 """
 
-from tracer.reading.cache.folder import default_folder, why_unusable
+from tracer.reading.cache.folder import why_unusable
 from tracer.reading.cache.identity import Identity, identity_of
 from tracer.reading.cache.report_packing import Fields
 from tracer.reading.cache.store import Cache, open_cache, wanted

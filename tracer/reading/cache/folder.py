@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -28,24 +28,6 @@ PARTIAL_KEPT_S = 3_600.0
 OF_RANKS, OF_REPORT, PARTIAL = ".rank", ".report", ".partial"
 # The folder may be one that the user has other files in: what has no such name is none of ours.
 _OURS = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}(\.rank|\.report|\.[0-9a-f]{16}\.partial)")
-
-
-def default_folder(environment: Mapping[str, str], platform: str) -> Path | None:
-    """Return the user's folder for what can be made anew; None where the user has none."""
-    if platform == "win32":
-        local = environment.get("LOCALAPPDATA")
-        return Path(local) / "tracer" / "cache" if local else None
-    base = Path(environment.get("XDG_CACHE_HOME") or "")
-    # By XDG's rules a relative path there counts for nothing.
-    if platform != "darwin" and base.is_absolute():
-        return base / "tracer"
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    if not home.is_absolute():
-        return None  # it might lead into a run
-    return home / "Library" / "Caches" / "tracer" if platform == "darwin" else home / ".cache" / "tracer"
 
 
 def why_unusable(folder: Path) -> str | None:

@@ -1,0 +1,138 @@
+"""`tracer.whatif`: a run's steps predicted with other settings, GPUs or links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from analyzers.paths import Where
+from analyzers.prediction import Options, WhatIf, scenarios_frame, to_json
+from analyzers.prediction import whatif as predicted
+from analyzers.rank import RunSummary
+from analyzers.run import Manifest, world_size
+from analyzers.settings import Affine, Hosts, LinkModel
+from analyzers.units import NS_PER_US
+from tracer.errors import UsageError
+from tracer.results.run_report import RunReport
+from tracer.results.source import Picture, Source
+from tracer.views import ITEMSIZE
+from tracer.views.plots import prediction_picture
+from tracer.views.sections.results import prediction_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AS_GIVEN = "as given"
+Dtype = Literal["bf16", "fp16", "fp32"]
+
+
+class RunPrediction:
+    """What is predicted of a run: `document` has every figure, the methods are a DataFrame, JSON and a picture."""
+
+    def __init__(self, document: WhatIf) -> None:
+        self.document = document
+
+    @property
+    def headline(self) -> str:
+        """Return what is recommended, in a sentence."""
+        return self.document.headline
+
+    def scenarios(self) -> pd.DataFrame:
+        """Return one row per change: what it is, the step with it, what it saves, whether to trust that."""
+        return scenarios_frame(self.document)
+
+    def plot(self) -> Picture:
+        """Draw the scenarios, as `tracer whatif --plot` does."""
+        return Picture(partial(prediction_picture, self.document))
+
+    def json(self) -> str:
+        """Return what `tracer whatif --json` prints."""
+        return to_json(self.document)
+
+    def __repr__(self) -> str:
+        return prediction_text(self.document)
+
+
+def whatif(
+    run: Where | RunReport,
+    *,
+    only: str | Sequence[str] = (),
+    bucket_mb: float | Sequence[float | None] = (),
+    gpus: int | Sequence[int] = (),
+    straggler: int | None = None,
+    host_time: float | Sequence[float] = (),
+    grad_accumulation: int | Sequence[int] = (),
+    gradient_as_bucket_view: bool = False,
+    broadcast_buffers: bool = True,
+    grad_dtype: Dtype | None = None,
+    prefetch: bool | None = None,
+    reshard_after_forward: bool | None = None,
+    separate_reduce_scatter_group: bool | None = None,
+    param_dtype: Dtype | None = None,
+    reduce_dtype: Dtype | None = None,
+    bus_gbps: float | None = None,
+    latency_us: float = 0.0,
+    gpus_per_host: int | None = None,
+    host_gbps: float | None = None,
+    **reading: Any,
+) -> RunPrediction:
+    """Predict a run's steps with other settings, GPUs or links; without arguments all that the run can have.
+
+        predicted = tracer.whatif("traces/resnet18-ddp4", bucket_mb=[10, 25], gpus=[4, 64])
+        predicted.scenarios()
+
+    The arguments are the options of `tracer whatif`, each of them one value or several (a cap None is DDP's default);
+    `links`, `steps`, `workers`, `memory` and `cache` are those of `tracer.report`, whose result `run` may be.
+    What it returns has `headline`, `document`, `scenarios()`, `plot()` and `json()`. Raises tracer.TracerError.
+    """
+    if (gpus_per_host is None) != (host_gbps is None):
+        raise UsageError("gpus_per_host and host_gbps require each other: give both")
+    counts = _several(gpus, at_least=1)
+    options = Options(
+        only=_several(only),
+        bucket_mb=_several(bucket_mb, at_least=1e-6),
+        gpus=sorted(counts),
+        bucket_views=gradient_as_bucket_view,
+        broadcast_buffers=broadcast_buffers,
+        gradient_itemsize=_itemsize(grad_dtype),
+        hosts=None if gpus_per_host is None or host_gbps is None else Hosts(gpus_per_host, host_gbps),
+        straggler=straggler,
+        host_times=_several(host_time, at_least=0),
+        accumulations=sorted(_several(grad_accumulation, at_least=1)),
+        prefetch=prefetch,
+        reshard_after_forward=reshard_after_forward,
+        separate_reduce_scatter_group=separate_reduce_scatter_group,
+        param_itemsize=_itemsize(param_dtype),
+        reduce_itemsize=_itemsize(reduce_dtype),
+    )
+    source = run.source if isinstance(run, RunReport) else Source.of(run, **reading)
+
+    def predict(summary: RunSummary) -> WhatIf:
+        links = source.links if bus_gbps is None else given_links(bus_gbps, latency_us, counts, summary)
+        return predicted(summary, options, links)
+
+    return RunPrediction(source.read(predict))
+
+
+def given_links(bus_gbps: float, latency_us: float, gpus: Iterable[int], summary: RunSummary) -> LinkModel:
+    """Build links with the given bandwidth and latency, the same for every group that is asked about."""
+    run_gpus = world_size(summary.manifest or Manifest(), summary.ranks)
+    # One GPU is refused, without other numbers of them, when its steps are read.
+    groups = {count for count in (run_gpus, *gpus) if count > 1} or {2}
+    return LinkModel({count: Affine(count, latency_us * NS_PER_US, bus_gbps) for count in groups}, AS_GIVEN)
+
+
+def _several(given: Any, at_least: float | None = None) -> tuple[Any, ...]:
+    """Return one value or several as several. Raises UsageError for a number that is too small."""
+    values = (given,) if isinstance(given, str | int | float) else tuple(given)
+    low = [value for value in values if at_least is not None and value is not None and not value >= at_least]
+    if low:
+        raise UsageError(f"{low[0]}: give {at_least:g} or more")
+    return values
+
+
+def _itemsize(dtype: Dtype | None) -> int | None:
+    if dtype is not None and dtype not in ITEMSIZE:
+        raise UsageError(f"{dtype!r} is not one of {', '.join(ITEMSIZE)}")
+    return None if dtype is None else ITEMSIZE[dtype]

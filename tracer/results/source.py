@@ -1,0 +1,139 @@
+"""Reader of runs for Python, with writers of pages and pictures."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from analyzers.paths import Where, local_path, places
+from analyzers.prediction import usual
+from analyzers.rank import RunSummary
+from analyzers.ranks import MANY
+from analyzers.reporting import Lanes, Report, drawn_ranks, lanes, path_lanes
+from analyzers.reporting import report as build
+from analyzers.run import Calibration, find, read_calibration
+from tracer.atomic_files import write_bytes, write_text
+from tracer.environment import cache_folder, memory, memory_size
+from tracer.errors import UsageError
+from tracer.reading import Readers, read_lanes, read_run, start_method, with_undrawn
+from tracer.second_reading import read_twice
+from tracer.views.html import report_html
+from tracer.views.plots import FORMS
+
+T = TypeVar("T")
+
+
+def written(path: str | Path, page: str, force: bool) -> Path:
+    """Write a page, and return where it is. Raises TracerError where a file is there and `force` is not given."""
+    place = local_path(path).absolute()
+    write_text(place, page, force)
+    return place
+
+
+def opened(page: str) -> Path:
+    """Write a page into a temporary folder, open it in a browser if there is one, and return where it is."""
+    place = written(Path(tempfile.mkdtemp(prefix="tracer-")) / "report.html", page, force=False)
+    webbrowser.open(place.as_uri())
+    return place
+
+
+class Picture:
+    """A picture, which a notebook shows; `save` writes it to a file."""
+
+    def __init__(self, draw: Callable[[str], bytes]) -> None:
+        self._draw, self._png = draw, draw("png")
+
+    def save(self, path: str | Path, force: bool = False) -> Path:
+        """Write the picture as its name's ending says: .png, .svg or .pdf. Raises TracerError."""
+        place = local_path(path).absolute()
+        form = place.suffix.lower().removeprefix(".")
+        if form not in FORMS:
+            raise UsageError(f"{place}: a picture ends in {', '.join(f'.{name}' for name in FORMS)}")
+        write_bytes(place, self._draw(form), force)
+        return place
+
+    def _repr_png_(self) -> bytes:
+        return self._png
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run's place; `links` replaces its own calibration, `steps` names the annotation that is a step.
+
+    `cache` is the folder in which what ranks say is kept for the next time, if any.
+    Without `workers` ranks are read by one process a core, if that takes no copy of a program with threads, else here.
+    """
+
+    run: Where
+    links: Calibration | None = None
+    steps: str | None = None
+    workers: int | None = None
+    memory: int | None = None
+    cache: Path | None = None
+
+    @staticmethod
+    def of(
+        run: Where,
+        links: str | Path | Calibration | None = None,
+        steps: str | None = None,
+        workers: int | None = None,
+        memory: str | int | None = None,
+        cache: str | Path | bool = True,
+    ) -> Source:
+        """Build it from what a user gives: see `tracer.report`. Raises TracerError."""
+        links = read_calibration(local_path(links)) if isinstance(links, str | Path) else links
+        return Source(run, links, steps, workers, memory_of(memory), cache_of(cache))
+
+    def read(self, act: Callable[[RunSummary], T], causes: bool = True) -> T:
+        """Read the run, and do something with it. Raises TracerError."""
+        return read_twice(lambda: act(read_run(self.run, causes=causes, steps=self.steps, by=self._readers())))
+
+    def report(self) -> Report:
+        """Read the run, and report it. Raises TracerError."""
+        return self.read(lambda summary: build(summary, self.links))
+
+    def page(self) -> str:
+        """Read the run again with what is drawn, and build its page. Raises TracerError."""
+
+        def page(summary: RunSummary, document: Report, drawn: Sequence[Lanes]) -> str:
+            calibration, predicted = self.links or summary.calibration, usual(summary, self.links)
+            return report_html(document, drawn, calibration, predicted, path_lanes(summary, document))
+
+        return self.draw(page)
+
+    def draw(self, act: Callable[[RunSummary, Report, Sequence[Lanes]], T]) -> T:
+        """Read the run with what is drawn, and do something with that. Raises TracerError."""
+        return read_twice(lambda: act(*self._drawn()))
+
+    def _drawn(self) -> tuple[RunSummary, Report, Sequence[Lanes]]:
+        by = self._readers()
+        draws_all = len(find(self.run).files) <= MANY
+        summary = read_run(self.run, lanes=draws_all, causes=True, steps=self.steps, by=by)
+        document = build(summary, self.links)
+        if not draws_all:
+            summary = read_lanes(summary, self.run, drawn_ranks(document), self.steps, by=by)
+            document = with_undrawn(document, summary)
+        return summary, document, lanes(summary, document)
+
+    def _readers(self) -> Readers:
+        # A fork of a program with threads may hang; a spawned process runs the caller's script again.
+        forks = start_method(places(self.run)) == "fork" and threading.active_count() == 1
+        workers = 1 if self.workers is None and not forks else self.workers
+        return Readers(workers, memory=self.memory, cache=self.cache)
+
+
+def memory_of(given: str | int | None) -> int | None:
+    """Return the bytes that reading one rank may take, as a user or else the environment says. Raises UsageError."""
+    return memory() if given is None else memory_size(given, "memory") if isinstance(given, str) else given
+
+
+def cache_of(given: str | Path | bool) -> Path | None:
+    """Return the folder of a cache: the commands' own, none, or a user's. Raises UsageError."""
+    if isinstance(given, bool):
+        return cache_folder() if given else None
+    return local_path(given).absolute()

@@ -1,0 +1,99 @@
+"""`tracer.sweep`: how training scales, from a recorded sweep."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analyzers.comparison import (
+    Scaling,
+    cells_frame,
+    epochs_frame,
+    scaling_json,
+    strong_frame,
+    study,
+    weak_frame,
+)
+from analyzers.rank import RunSummary
+from tracer.results.source import Picture, Source, opened, written
+from tracer.views import DARK, LIGHT
+from tracer.views.html import scaling_html
+from tracer.views.plots import plots, scaling_picture
+from tracer.views.sections.results import scaling_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class SweepStudy:
+    """How training scales: `document` has every figure, the methods are DataFrames, JSON, a picture and a page."""
+
+    def __init__(self, document: Scaling) -> None:
+        self.document = document
+
+    @property
+    def verdict(self) -> str:
+        """Return how far training scales, in a sentence."""
+        return self.document.verdict
+
+    def cells(self) -> pd.DataFrame:
+        """Return one row per recording: strategy, GPUs, batch, step."""
+        return cells_frame(self.document)
+
+    def weak(self) -> pd.DataFrame:
+        """Return one row per recording: scaled speedup and efficiency at its batch per GPU."""
+        return weak_frame(self.document)
+
+    def strong(self) -> pd.DataFrame:
+        """Return one row per recording: speedup and efficiency at its global batch."""
+        return strong_frame(self.document)
+
+    def epochs(self) -> pd.DataFrame:
+        """Return one row per epoch of each recording: loss and accuracy."""
+        return epochs_frame(self.document)
+
+    def plot(self) -> Picture:
+        """Draw speedups over GPUs, as `tracer plot --kind scaling` does. Raises TracerError."""
+        return Picture(partial(scaling_picture, self.document))
+
+    def json(self) -> str:
+        """Return what `tracer sweep --report DIR --json` prints."""
+        return scaling_json(self.document)
+
+    def html(self, path: str | Path, force: bool = False) -> Path:
+        """Write the sweep's page, and return where it is. Raises TracerError."""
+        return written(path, self._page(), force)
+
+    def open(self) -> Path:
+        """Write the page to a temporary folder, open it in a browser if there is one, and return where it is."""
+        return opened(self._page())
+
+    def _page(self) -> str:
+        return scaling_html(self.document, plots(self.document, LIGHT), plots(self.document, DARK))
+
+    def __repr__(self) -> str:
+        return scaling_text(self.document)
+
+
+def sweep(
+    folder: str | Path,
+    *,
+    steps: str | None = None,
+    workers: int | None = None,
+    memory: str | int | None = None,
+    cache: str | Path | bool = True,
+) -> SweepStudy:
+    """Report how training scales, from the folder that `tracer sweep` recorded; nothing is recorded.
+
+        swept = tracer.sweep("traces/sweep-resnet18-h200x2")
+        swept.weak()[["strategy", "gpus", "batch", "scaled_speedup"]]
+
+    What it returns has `verdict`, `document`, `cells()`, `weak()`, `strong()`, `epochs()`, `plot()`, `open()`,
+    `html(path)` and `json()`. The other arguments are those of `tracer.report`. Raises tracer.TracerError.
+    """
+
+    def read(cell: Path) -> RunSummary:
+        return Source.of(cell, None, steps, workers, memory, cache).read(lambda summary: summary, causes=False)
+
+    return SweepStudy(study(Path(folder), read))
