@@ -112,10 +112,9 @@ pictures: install
 	    $(BIN)/tracer plot traces/resnet50-ddp4-bf16 --kind $$kind -o docs/$$kind.png --force || exit 1; \
 	done
 
-# Options of commands into the pages of docs/commands, what examples print, and the notebook's outputs into it; tests compare them.
+# Options of commands into the pages of docs/commands, frames, keys, and what examples print; tests compare them.
 docs: install
 	$(BIN)/python -m tests.support.docs
-	$(BIN)/python -m tests.support.notebooks
 
 # What users notice of this version: the files of docs/news into CHANGELOG.md, instead of them.
 news: install

@@ -157,6 +157,7 @@ def test_predictions_are_analyzers_own(report):
     assert predicted.document == analyzers.whatif(analyzers.summarize(RUN, causes=True), options)
     assert predicted.headline in repr(predicted)
     assert len(predicted.scenarios()) == 2
+    assert tracer.whatif(report, bucket_mb=25, links=RUN / "links.json").document.links == "the given calibration"
     assert msgspec.json.decode(predicted.json())["headline"] == predicted.headline
     slow = tracer.whatif(RUN, bucket_mb=25, bus_gbps=1, latency_us=50)
     assert slow.document.links == "as given"
@@ -168,6 +169,7 @@ def test_predictions_are_analyzers_own(report):
     [
         ({"gpus": 0}, "0: give 1 or more"),
         ({"host_gbps": 10}, "give both"),
+        ({"links": RUN / "links.json", "bus_gbps": 10}, "give one of them"),
         ({"grad_dtype": "fp8"}, "'fp8' is not one of bf16, fp16, fp32"),
         ({"straggler": 9}, "straggler=9: there is no such rank"),
         ({"only": "speed"}, "only=speed: there is no such kind"),

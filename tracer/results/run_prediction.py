@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from analyzers.paths import Where
 from analyzers.prediction import Options, WhatIf, scenarios_frame, to_json
 from analyzers.prediction import whatif as predicted
 from analyzers.rank import RunSummary
-from analyzers.run import Manifest, world_size
+from analyzers.run import Calibration, Manifest, world_size
 from analyzers.settings import Affine, Hosts, LinkModel
 from analyzers.units import NS_PER_US
 from tracer.errors import UsageError
 from tracer.results.run_report import RunReport
-from tracer.results.source import Picture, Source
+from tracer.results.source import Picture, Source, calibration_of
 from tracer.views import ITEMSIZE
 from tracer.views.plots import prediction_picture
 from tracer.views.sections.results import prediction_text
@@ -75,7 +76,11 @@ def whatif(
     latency_us: float = 0.0,
     gpus_per_host: int | None = None,
     host_gbps: float | None = None,
-    **reading: Any,
+    links: str | Path | Calibration | None = None,
+    steps: str | None = None,
+    workers: int | None = None,
+    memory: str | int | None = None,
+    cache: str | Path | bool = True,
 ) -> RunPrediction:
     """Predict a run's steps with other settings, GPUs or links; without arguments all that the run can have.
 
@@ -86,6 +91,8 @@ def whatif(
     `links`, `steps`, `workers`, `memory` and `cache` are those of `tracer.report`, whose result `run` may be.
     What it returns has `headline`, `document`, `scenarios()`, `plot()` and `json()`. Raises tracer.TracerError.
     """
+    if links is not None and bus_gbps is not None:
+        raise UsageError("links and bus_gbps both describe the links: give one of them")
     if (gpus_per_host is None) != (host_gbps is None):
         raise UsageError("gpus_per_host and host_gbps require each other: give both")
     counts = _several(gpus, at_least=1)
@@ -106,11 +113,12 @@ def whatif(
         param_itemsize=_itemsize(param_dtype),
         reduce_itemsize=_itemsize(reduce_dtype),
     )
-    source = run.source if isinstance(run, RunReport) else Source.of(run, **reading)
+    source = run.source if isinstance(run, RunReport) else Source.of(run, None, steps, workers, memory, cache)
+    calibration = source.links if links is None else calibration_of(links)
 
     def predict(summary: RunSummary) -> WhatIf:
-        links = source.links if bus_gbps is None else given_links(bus_gbps, latency_us, counts, summary)
-        return predicted(summary, options, links)
+        asked = calibration if bus_gbps is None else given_links(bus_gbps, latency_us, counts, summary)
+        return predicted(summary, options, asked)
 
     return RunPrediction(source.read(predict))
 

@@ -57,6 +57,9 @@ class Picture:
         write_bytes(place, self._draw(form), force)
         return place
 
+    def __repr__(self) -> str:
+        return "Picture: a notebook shows it, save(path) writes it"
+
     def _repr_png_(self) -> bytes:
         return self._png
 
@@ -86,8 +89,7 @@ class Source:
         cache: str | Path | bool = True,
     ) -> Source:
         """Build it from what a user gives: see `tracer.report`. Raises TracerError."""
-        links = read_calibration(local_path(links)) if isinstance(links, str | Path) else links
-        return Source(run, links, steps, workers, memory_of(memory), cache_of(cache))
+        return Source(run, calibration_of(links), steps, workers, memory_of(memory), cache_of(cache))
 
     def read(self, act: Callable[[RunSummary], T], causes: bool = True) -> T:
         """Read the run, and do something with it. Raises TracerError."""
@@ -125,6 +127,11 @@ class Source:
         forks = start_method(places(self.run)) == "fork" and threading.active_count() == 1
         workers = 1 if self.workers is None and not forks else self.workers
         return Readers(workers, memory=self.memory, cache=self.cache)
+
+
+def calibration_of(links: str | Path | Calibration | None) -> Calibration | None:
+    """Return the calibration that a user gives, or the file that holds it. Raises TracerError."""
+    return read_calibration(local_path(links)) if isinstance(links, str | Path) else links
 
 
 def memory_of(given: str | int | None) -> int | None:
