@@ -79,6 +79,6 @@ from analyzers.reporting.per_step import (
 )
 from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
-from analyzers.reporting.tables import TABLE_SCHEMA, TABLES, to_table_json
+from analyzers.reporting.tables import ROWS_BY, TABLE_SCHEMA, to_table_json
 from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import odd_words, typical_windows

@@ -14,7 +14,7 @@ TABLE_SCHEMA = "tracer.table/1"
 MOST_BYTES = 19_000
 
 # By the way of looking closer: where the report has the rows, and how long one is.
-TABLES: Mapping[str, tuple[str, Callable[[Any], float | None]]] = {
+ROWS_BY: Mapping[str, tuple[str, Callable[[Any], float | None]]] = {
     "rank": ("summary.by_device", lambda row: row.windows["span_ns"].median),
     "step": ("windows", attrgetter("span_ns")),
     "collective": ("collectives", lambda row: max((member.dur_ns for member in row.members), default=0)),
@@ -31,7 +31,7 @@ TABLES: Mapping[str, tuple[str, Callable[[Any], float | None]]] = {
 
 def to_table_json(document: Report, by: str, limit: int | None = None) -> str:
     """Return the longest rows of a table, a line each: so many, or as many as are small, and one at least."""
-    place, length_ns = TABLES[by]
+    place, length_ns = ROWS_BY[by]
     rows = sorted(attrgetter(place)(document), key=lambda row: -(length_ns(row) or 0))
     lines: list[str] = []
     left = MOST_BYTES

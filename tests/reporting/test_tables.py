@@ -6,7 +6,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from analyzers.reporting import TABLES, to_json, to_table_json
+from analyzers.reporting import ROWS_BY, to_json, to_table_json
 from tests.support.commands import fails
 from tests.support.samples import SAMPLES, reported
 from tracer.cli import main
@@ -15,11 +15,11 @@ from tracer.views import By
 pytestmark = pytest.mark.usefixtures("remembered")
 
 SICK = SAMPLES / "resnet18-ddp2-sick"
-SAID = [(name, by) for name in ("resnet18-ddp2-sick", "resnet18-fsdp4", "every-collective4") for by in TABLES]
+SAID = [(name, by) for name in ("resnet18-ddp2-sick", "resnet18-fsdp4", "every-collective4") for by in ROWS_BY]
 
 
 def test_every_way_of_looking_closer_has_a_table():
-    assert set(TABLES) == set(get_args(By))
+    assert set(ROWS_BY) == set(get_args(By))
 
 
 @pytest.mark.parametrize(("name", "by"), SAID)
