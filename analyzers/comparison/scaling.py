@@ -256,6 +256,13 @@ def _pair(single: _Singles, cell: CellRow, batch: int) -> _Pair | str:
         )
     if not baseline.step.median_ns:
         return f"the {one} has no time: {baseline.why or 'no step of it was timed'}"
+    return _like(cell, baseline)
+
+
+def _like(cell: CellRow, baseline: CellRow) -> _Pair | str:
+    """Return two cells that are timed, or why they cannot be compared."""
+    if not cell.step.median_ns or not baseline.step.median_ns:
+        return "no step of one was timed"
     if different := _different(baseline, cell):
         return f"{baseline.name} is of another {different}"
     if baseline.step.source != cell.step.source:
@@ -404,8 +411,22 @@ def limits(cells: Sequence[CellRow], weak: Sequence[WeakRow]) -> list[str]:
         row = _best([row for row in weak if row.strategy == strategy])
         if isinstance(row, WeakRow) and row.baseline is not None and row.efficiency is not None:
             name = f"{row.strategy} on {row.gpus} {device_noun(cells)}s at batch {row.batch:,}"
-            said.append(f"{name}: {_limit(row.efficiency, by_name[row.cell], by_name[row.baseline])}.")
+            cell = by_name[row.cell]
+            limit = _better_strategy(cell, cells) or _limit(row.efficiency, cell, by_name[row.baseline])
+            said.append(f"{name}: {limit}.")
     return said
+
+
+def _better_strategy(cell: CellRow, cells: Sequence[CellRow]) -> str | None:
+    """Say of a cell of DataParallel how much faster DDP is, where that is told."""
+    twin = next(
+        (each for each in cells if (each.strategy, each.gpus, each.batch) == ("ddp", cell.gpus, cell.batch)), None
+    )
+    pair = _like(twin, cell) if twin is not None and cell.strategy == "dp" else None
+    if not isinstance(pair, _Pair):
+        return None
+    ratio = pair.ratio(1)
+    return f"use DDP: {_times(ratio)} as fast" if ratio.is_told and (ratio.low or 0) > 1 else None
 
 
 def _limit(efficiency: Ratio, cell: CellRow, baseline: CellRow) -> str:

@@ -175,6 +175,21 @@ def test_the_sentence_comes_first_and_says_what_limits_scaling():
     assert html.count('<div class="bar">') == 3
 
 
+@pytest.mark.parametrize(
+    ("ddp", "said"),
+    [
+        (timed(12.0), "use DDP: 2.50 times as fast."),
+        (timed(30.0), "exposed transfer grew most"),  # as long as DataParallel
+        (timed(12.0, 0.5), "exposed transfer grew most"),  # not told
+    ],
+)
+def test_data_parallel_is_told_to_be_ddp_where_that_is_faster(ddp, said):
+    study = studied(
+        [cell("single", 1, 32, 10.0), cell("ddp", 2, 32, ddp), cell("dp", 2, 32, timed(30.0), exposed_ms=20.0)]
+    )
+    assert study.limits[1].startswith(f"dp on 2 GPUs at batch 32: {said}")
+
+
 def test_what_scales_or_cannot_be_compared_is_said():
     even = studied([cell("single", 1, 32, 10.0), cell("ddp", 2, 32, 10.1)])
     assert even.limits == ["ddp on 2 GPUs at batch 32: nothing limits it by more than 5.0 %."]
