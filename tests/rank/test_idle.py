@@ -302,7 +302,8 @@ def retimed(*categories):
     launched_ns = launch_times(rows.category, rows.correlation, rows.start_ns)
     joined = retime(full.events, replace(rows, launched_ns=launched_ns))
     assert not isinstance(joined, Mismatch)
-    return replace(full, events=joined.full, timed=joined.light, launch_ends_ns=joined.launch_ends_ns)
+    times = {"events": joined.full, "timed": joined.light, "launch_ends_ns": joined.launch_ends_ns}
+    return replace(full, joining=joined.joining, **times)
 
 
 def told(trace):
@@ -331,11 +332,13 @@ def test_a_light_windows_gaps_are_told_by_its_own_launches():
     ]
 
 
-def test_without_launches_of_its_own_each_is_as_long_before_its_event_as_in_full():
+def test_without_launches_of_its_own_a_gap_that_was_the_hosts_is_divided_as_a_whole():
+    """What was queued in full was so as long before as there."""
     trace = retimed(Category.KERNEL)
     assert told(trace) == [
-        (2, 3, "python"),  # of 1 ns, 4 fifths rounded down are input
-        (3, 5, "launch_latency"),
+        (2, 3, "input"),
+        (3, 4, "python"),
+        (4, 5, "launch_latency"),
         (7, 8, "launch_latency"),
         (8, 9, "kernel_gap"),
     ]

@@ -127,6 +127,13 @@ def until_launch(gaps: Gaps, calls: LaunchCalls) -> Gaps:
     return replace(gaps, end_ns=np.where(calls.is_known, queued_ns, gaps.start_ns))
 
 
+def launched_within(gaps: Gaps, calls: LaunchCalls) -> Mask:
+    """Return which gaps hold the whole launch of their enders, which start as soon after it as launches do."""
+    is_inside = calls.is_known & (calls.start_ns >= gaps.start_ns) & (calls.start_ns < gaps.end_ns)
+    found: Mask = is_inside & calls.is_first & (gaps.end_ns <= calls.end_ns + LONGEST_LATENCY_NS)
+    return found
+
+
 def since_launch(gaps: Gaps, calls: LaunchCalls, states: HostStates, phases: Phases, events: Events) -> Pieces:
     """Return the other pieces: the launch under way, and what held an event that was queued; whole gaps as unknown.
 

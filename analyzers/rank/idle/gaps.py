@@ -47,6 +47,10 @@ class Gaps(Columns):
         """Return how long each is."""
         return self.end_ns - self.start_ns
 
+    def or_whole(self, gaps: Gaps, chosen: Mask) -> Gaps:
+        """Return these beginnings of gaps, some of them as long as the gap is."""
+        return replace(self, end_ns=np.where(chosen, gaps.end_ns, self.end_ns))
+
 
 def gaps(events: Events, launched_ns: Int64, devices: Sequence[DeviceTime]) -> Gaps:
     """Return the gaps in the windows of a rank's devices; of events that end one, the one launched first counts.

@@ -20,6 +20,7 @@ from analyzers.rank.idle.causes import (
     as_long_as,
     before_launch,
     divided_on_host,
+    launched_within,
     not_known,
     since_launch,
     until_launch,
@@ -132,13 +133,20 @@ def _divided(trace: RankTrace, ran: HostRows, found: Gaps, in_full: Gaps) -> Pie
     events, states, in_phases = trace.events, ran.states, ran.phases
     calls = launch_calls(ran.host, in_full.ender)
     before = before_launch(in_full, calls, states, in_phases)
+    after = since_launch(in_full, calls, states, in_phases, events)
+    pieces = with_overhead(Pieces.joined([before, after]), calls.thread, events)
     if not trace.is_light:
-        after = since_launch(found, calls, states, in_phases, events)
-        return with_overhead(Pieces.joined([before, after]), calls.thread, events)
+        return pieces
     own = launch_calls(ran.host, found.ender).in_light_window(trace, found.ender)
-    before = with_overhead(before, calls.thread, events)
-    before = as_long_as(until_launch(found, own), until_launch(in_full, calls), before)
-    return Pieces.joined([before, since_launch(found, own, states, in_phases, trace.timed)])
+    told, told_in_full = until_launch(found, own), until_launch(in_full, calls)
+    # Without launches of its own the window's calls are shorter, too: a gap that was the host's is so as a whole.
+    if trace.joining is not None and trace.joining.launches_are_estimated:
+        is_hosts = launched_within(in_full, calls)
+        told_in_full = told_in_full.or_whole(in_full, is_hosts)
+        told = told.or_whole(found, np.isin(found.ender, in_full.ender[is_hosts]))
+    pieces = pieces.take(pieces.start_ns < told_in_full.end_ns[pieces.gap])
+    after = since_launch(found, own, states, in_phases, trace.timed)
+    return Pieces.joined([as_long_as(told, told_in_full, pieces), after.take(told.end_ns[after.gap] <= after.start_ns)])
 
 
 def _lacking(events: Events, steps: Mapping[int, int], step: Int64) -> Mask:
