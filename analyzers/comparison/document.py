@@ -102,9 +102,17 @@ class StepAccount(msgspec.Struct, frozen=True):
 
     @property
     def lines(self) -> list[PartChange]:
-        """Return the parts that changed or take at least LEAST_SHARE of the longer step, then all others as one."""
-        least_ns = LEAST_SHARE * self.longest_ns
-        large = [part for part in self.parts if part.state == "changed" or max(part.a_ns, part.b_ns) >= least_ns]
+        """Return the parts that changed, and of others the longest, up to MOST_LINES in all; then the rest as one.
+
+        None that did not change takes less than LEAST_SHARE of the longer step.
+        """
+        by_length = sorted(self.parts, key=lambda part: (part.state == "changed", max(part.a_ns, part.b_ns)))
+        least_ns, kept = LEAST_SHARE * self.longest_ns, by_length[-MOST_LINES:]
+        large = [
+            part
+            for part in self.parts
+            if part.state == "changed" or (part in kept and max(part.a_ns, part.b_ns) >= least_ns)
+        ]
         small = [part for part in self.parts if part not in large]
         a_ns, b_ns = sum(part.a_ns for part in small), sum(part.b_ns for part in small)
         return large + ([PartChange(REST, a_ns, b_ns, b_ns - a_ns, None)] if small else [])
@@ -134,6 +142,8 @@ class Promise(msgspec.Struct, frozen=True):
     came_within_ns: list[float] | None
 
 
+# So many parts have lines, but for more that changed.
+MOST_LINES = 9
 # What stands for all small parts together.
 REST = "rest"
 
