@@ -191,7 +191,9 @@ def table_function(name: str, report_of: Callable[[T], Report]) -> Callable[[T],
 
 
 def _frame_function(name: str) -> Callable[[Report], pd.DataFrame]:
-    return table_function(name, lambda document: document)
+    made = table_function(name, lambda document: document)
+    made.__name__ = made.__qualname__ = f"{name}_frame"
+    return made
 
 
 windows_frame = _frame_function("windows")

@@ -211,7 +211,7 @@ _WORDS = {
     "launch_latency": "in launches under way",
     "kernel_gap": "in short pauses between kernels",
     "dependency": "because queued work waits for another stream, device or host function",
-    "unknown": "for a reason that is not known: no launch is recorded there, or kernels are lost",
+    "unknown": "for a reason that is not known: no launch is recorded there, kernels are lost, or windows differ",
     "profiler": "because the profiler itself is at work: without it, this is not there",
     "allocator": "because device memory is allocated or freed",
     "gc": "because Python collects garbage",

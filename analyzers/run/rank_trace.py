@@ -244,7 +244,7 @@ def _light_times(
     try:
         trace = read_trace(light, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
-        return Mismatch(str(error)), (), _NO_BUDGET
+        return Mismatch(error.for_shell), (), _NO_BUDGET
     events, ill = healthy(trace.events, light.name, trace.header.base_time_ns)
     lost = tuple(notice.within(f"{LIGHT}/") for notice in (*trace.lost, *ill))
     return retime(full, events), lost, trace.peak_bytes
@@ -259,7 +259,7 @@ def _nosync_events(
     try:
         trace = read_trace(nosync, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
-        lost = Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error}; contention is estimated without it")
+        lost = Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error.for_shell}; contention is estimated without it")
         return None, (lost,), _NO_BUDGET
     events, ill = healthy(trace.events, nosync.name, trace.header.base_time_ns)
     return events, tuple(notice.within(f"{NOSYNC}/") for notice in (*trace.lost, *ill)), trace.peak_bytes

@@ -23,6 +23,10 @@ def root(tmp_path_factory):
     (folder / "out").symlink_to(SAMPLES / SICK)
     (folder / "holds").mkdir()
     (folder / "holds" / "rank0.json.gz").symlink_to(SAMPLES / SICK / "rank0.json.gz")
+    (folder / "beside").mkdir()
+    shutil.copy(SAMPLES / SICK / "rank0.json.gz", folder / "beside")
+    (folder / "beside" / "links.json").symlink_to(SAMPLES / "resnet18-ddp4" / "links.json")
+    os.mkfifo(folder / "fifo.json")
     return folder
 
 
@@ -64,14 +68,15 @@ def test_a_client_is_told_what_the_commands_say(root):
     assert {"Python", "torch"} <= {finding["what"] for finding in json.loads(doctor)["findings"]}
 
 
-OUTSIDE = ["..", "/etc", "out", "holds", f"../{SICK}", "\0"]
-NOTHING = ["none", "--help", "s3://bucket/run"]
+OUTSIDE = ["..", "/etc", "out", "holds", "beside/rank0.json.gz", f"../{SICK}", "\0"]
+NOTHING = ["none", "--help", "s3://bucket/run", "fifo.json"]
 
 
 @pytest.mark.slow
 def test_nothing_outside_of_the_root_is_read_and_an_error_is_a_line(root):
     calls = [("summary", {"run": run}) for run in (*OUTSIDE, *NOTHING)]
     wrong = [("table", {"run": SICK, "by": "nothing"}), ("compare", {"a": SICK, "b": SICK, "fail_on": "x >"})]
+    wrong.append(("whatif", {"run": SICK, "only": "a\0b"}))
     _, found = answers(root, *calls, *wrong)
     assert all(is_error for is_error, _ in found)
     for run, (_, text) in zip((*OUTSIDE, *NOTHING), found, strict=False):

@@ -152,7 +152,7 @@ def test_lanes_are_written_for_perfetto(report, tmp_path):
 
 
 def test_predictions_are_analyzers_own(report):
-    predicted = tracer.whatif(report, bucket_mb=25, gpus=[8, 4])
+    predicted = tracer.whatif(report, bucket_mb=25, gpus=[8, 4, 8])
     options = analyzers.WhatIfOptions(bucket_mb=[25], gpus=[4, 8])
     assert predicted.document == analyzers.whatif(analyzers.summarize(RUN, causes=True), options)
     assert predicted.headline in repr(predicted)
@@ -167,7 +167,17 @@ def test_predictions_are_analyzers_own(report):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"gpus": 0}, "0: give 1 or more"),
+        ({"gpus": 0}, "gpus=0: give whole numbers from 1 to"),
+        ({"gpus": 2.5}, "gpus=2.5: give whole numbers"),
+        ({"gpus": "4"}, "gpus='4': give whole numbers"),
+        ({"grad_accumulation": 10**20}, "grad_accumulation=1000"),
+        ({"bucket_mb": float("inf")}, "bucket_mb=inf: give numbers"),
+        ({"host_time": 1e300}, "host_time=1e\\+300: give numbers"),
+        ({"bus_gbps": -100, "gpus": 64}, "bus_gbps=-100: give numbers"),
+        ({"bus_gbps": 100, "latency_us": -200}, "latency_us=-200: give numbers from 0"),
+        ({"latency_us": 50}, "latency_us requires bus_gbps"),
+        ({"host_gbps": float("nan"), "gpus_per_host": 2}, "host_gbps=nan: give numbers"),
+        ({"grad_dtype": ["bf16"]}, "is not one of bf16"),
         ({"host_gbps": 10}, "give both"),
         ({"links": RUN / "links.json", "bus_gbps": 10}, "give one of them"),
         ({"grad_dtype": "fp8"}, "'fp8' is not one of bf16, fp16, fp32"),

@@ -1,5 +1,6 @@
 """Rows of runs as Parquet: the report's own, read back by pandas and by DuckDB."""
 
+import shutil
 import sys
 
 import msgspec
@@ -90,6 +91,9 @@ def test_what_it_cannot_do_is_a_line(tmp_path, monkeypatch, capsys):
     output = str(tmp_path / "runs.parquet")
     code, err = fails(capsys, "export", str(SAMPLES / "resnet18-ddp1"), "-o", output, "--ranks", "0")
     assert code == 2 and "--ranks" in err
+    shutil.copytree(SAMPLES / "resnet18-ddp1", tmp_path / "_copy")
+    code, err = fails(capsys, "export", str(tmp_path / "_copy"), "-o", output)
+    assert code == 1 and "rename" in err
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, err = fails(capsys, "export", str(SAMPLES / "resnet18-ddp1"), "-o", output)
     assert code == 1 and "pip install 'tracer-toolkit[parquet]'" in err

@@ -90,14 +90,20 @@ class Tools:
             path = (self._root / run).resolve()
         except (OSError, ValueError) as error:
             raise ToolError(f"{run!r} is no path ({error}): name a folder of traces below {self._root}") from error
-        if not path.is_relative_to(self._root) or leads_out(path, self._root) is not None:
+        # Beside a file lie links.json and the like, which are read with it.
+        folder = path if path.is_dir() else path.parent
+        if not path.is_relative_to(self._root) or leads_out(folder, self._root) is not None:
             raise ToolError(f"{run} is not below {self._root}, or holds a link that leads out of it: name another run")
+        if path.exists() and not (path.is_dir() or path.is_file()):
+            raise ToolError(f"{run} is neither a folder nor a file: name another run")
         return str(path)
 
     def _printed(self, *words: str) -> str:
         """Return what a command prints, and what its condition comes to. Raises ToolError with its line of error."""
         from mcp.server.mcpserver.exceptions import ToolError
 
+        if any("\0" in word for word in words):
+            raise ToolError("an argument holds a null character: leave it out")
         done = subprocess.run(
             [sys.executable, "-m", "tracer", *words],
             env=os.environ | safe_environment(),

@@ -261,7 +261,7 @@ def numbers(text: str) -> list[int]:
 
 
 def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:
-    """Print the study, and write its files where an output is named. Raises AnalysisError, TracerError."""
+    """Print the study, and write its files where an output is named. Raises TracerError."""
     from analyzers.comparison import scaling_json, study
     from analyzers.run import RESULTS
     from tracer.views.plots import PICTURES

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AS_GIVEN = "as given"
+# What a number of an argument may be.
+LEAST, MOST = 1e-6, 1e9
 Dtype = Literal["bf16", "fp16", "fp32"]
 
 
@@ -59,7 +61,7 @@ def whatif(
     run: Where | RunReport,
     *,
     only: str | Sequence[str] = (),
-    bucket_mb: float | Sequence[float | None] = (),
+    bucket_mb: float | Sequence[float | None] | None = (),
     gpus: int | Sequence[int] = (),
     straggler: int | None = None,
     host_time: float | Sequence[float] = (),
@@ -73,7 +75,7 @@ def whatif(
     param_dtype: Dtype | None = None,
     reduce_dtype: Dtype | None = None,
     bus_gbps: float | None = None,
-    latency_us: float = 0.0,
+    latency_us: float | None = None,
     gpus_per_host: int | None = None,
     host_gbps: float | None = None,
     links: str | Path | Calibration | None = None,
@@ -95,18 +97,26 @@ def whatif(
         raise UsageError("links and bus_gbps both describe the links: give one of them")
     if (gpus_per_host is None) != (host_gbps is None):
         raise UsageError("gpus_per_host and host_gbps require each other: give both")
-    counts = _several(gpus, at_least=1)
+    if latency_us is not None and bus_gbps is None:
+        raise UsageError("latency_us requires bus_gbps")
+    for name, number in (("bus_gbps", bus_gbps), ("host_gbps", host_gbps)):
+        _numbers(name, () if number is None else number)
+    _numbers("latency_us", () if latency_us is None else latency_us, low=0)
+    _numbers("gpus_per_host", () if gpus_per_host is None else gpus_per_host, low=1, whole=True)
+    caps = (None,) if bucket_mb is None else _listed(bucket_mb)
+    _numbers("bucket_mb", [cap for cap in caps if cap is not None])
+    counts = _numbers("gpus", gpus, low=1, whole=True)
     options = Options(
-        only=_several(only),
-        bucket_mb=_several(bucket_mb, at_least=1e-6),
-        gpus=sorted(counts),
+        only=_listed(only),
+        bucket_mb=tuple(dict.fromkeys(caps)),
+        gpus=counts,
         bucket_views=gradient_as_bucket_view,
         broadcast_buffers=broadcast_buffers,
         gradient_itemsize=_itemsize(grad_dtype),
         hosts=None if gpus_per_host is None or host_gbps is None else Hosts(gpus_per_host, host_gbps),
         straggler=straggler,
-        host_times=_several(host_time, at_least=0),
-        accumulations=sorted(_several(grad_accumulation, at_least=1)),
+        host_times=_numbers("host_time", host_time, low=0),
+        accumulations=_numbers("grad_accumulation", grad_accumulation, low=1, whole=True),
         prefetch=prefetch,
         reshard_after_forward=reshard_after_forward,
         separate_reduce_scatter_group=separate_reduce_scatter_group,
@@ -117,7 +127,7 @@ def whatif(
     calibration = source.links if links is None else calibration_of(links)
 
     def predict(summary: RunSummary) -> WhatIf:
-        asked = calibration if bus_gbps is None else given_links(bus_gbps, latency_us, counts, summary)
+        asked = calibration if bus_gbps is None else given_links(bus_gbps, latency_us or 0.0, counts, summary)
         return predicted(summary, options, asked)
 
     return RunPrediction(source.read(predict))
@@ -131,16 +141,25 @@ def given_links(bus_gbps: float, latency_us: float, gpus: Iterable[int], summary
     return LinkModel({count: Affine(count, latency_us * NS_PER_US, bus_gbps) for count in groups}, AS_GIVEN)
 
 
-def _several(given: Any, at_least: float | None = None) -> tuple[Any, ...]:
-    """Return one value or several as several. Raises UsageError for a number that is too small."""
-    values = (given,) if isinstance(given, str | int | float) else tuple(given)
-    low = [value for value in values if at_least is not None and value is not None and not value >= at_least]
-    if low:
-        raise UsageError(f"{low[0]}: give {at_least:g} or more")
-    return values
+def _listed(given: Any) -> tuple[Any, ...]:
+    """Return one value or several as several."""
+    return (given,) if isinstance(given, str | int | float) else tuple(given)
+
+
+def _numbers(name: str, given: Any, low: float = LEAST, *, whole: bool = False) -> tuple[Any, ...]:
+    """Return the numbers of an argument in order, each once. Raises UsageError for one that cannot be."""
+    try:
+        values = _listed(given)
+        wrong = [value for value in values if not low <= value <= MOST or (whole and value != int(value))]
+    except TypeError:
+        wrong = [given]
+    if wrong:
+        what = "whole numbers" if whole else "numbers"
+        raise UsageError(f"{name}={wrong[0]!r}: give {what} from {low:g} to {MOST:g}")
+    return tuple(sorted(set(map(int, values) if whole else values)))
 
 
 def _itemsize(dtype: Dtype | None) -> int | None:
-    if dtype is not None and dtype not in ITEMSIZE:
+    if dtype is not None and (not isinstance(dtype, str) or dtype not in ITEMSIZE):
         raise UsageError(f"{dtype!r} is not one of {', '.join(ITEMSIZE)}")
     return None if dtype is None else ITEMSIZE[dtype]

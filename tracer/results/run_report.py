@@ -94,7 +94,7 @@ class RunReport:
         kinds = [name for name in KINDS if name != SCALING]
         if kind not in kinds:
             raise UsageError(f"{kind!r}: a report has pictures of {', '.join(kinds)}")
-        calibration = self.source.links or find(self.source.run).calibration
+        calibration = self.source.links or (find(self.source.run).calibration if kind == "bandwidth" else None)
         return Picture(partial(report_picture, self.document, kind, calibration=calibration))
 
     def perfetto(self, path: str | Path, force: bool = False) -> Path:

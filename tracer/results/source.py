@@ -139,8 +139,8 @@ def memory_of(given: str | int | None) -> int | None:
     return memory() if given is None else memory_size(given, "memory") if isinstance(given, str) else given
 
 
-def cache_of(given: str | Path | bool) -> Path | None:
+def cache_of(given: str | Path | bool | None) -> Path | None:
     """Return the folder of a cache: the commands' own, none, or a user's. Raises UsageError."""
-    if isinstance(given, bool):
+    if given is None or isinstance(given, bool):
         return cache_folder() if given else None
     return local_path(given).absolute()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from analyzers.comparison import (
     study,
     weak_frame,
 )
+from analyzers.paths import local_path
 from analyzers.rank import RunSummary
 from tracer.results.source import Picture, Source, opened, written
 from tracer.views import DARK, LIGHT
@@ -92,8 +94,9 @@ def sweep(
     What it returns has `verdict`, `document`, `cells()`, `weak()`, `strong()`, `epochs()`, `plot()`, `open()`,
     `html(path)` and `json()`. The other arguments are those of `tracer.report`. Raises tracer.TracerError.
     """
+    source = Source.of(folder, None, steps, workers, memory, cache)
 
     def read(cell: Path) -> RunSummary:
-        return Source.of(cell, None, steps, workers, memory, cache).read(lambda summary: summary, causes=False)
+        return replace(source, run=cell).read(lambda summary: summary, causes=False)
 
-    return SweepStudy(study(Path(folder), read))
+    return SweepStudy(study(local_path(folder), read))

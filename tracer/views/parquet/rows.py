@@ -42,8 +42,12 @@ def check_parquet() -> None:
 
 
 def parquet_files(report: Report) -> Iterator[tuple[Path, bytes]]:
-    """Yield each table's file, below the folder of all tables."""
+    """Yield each table's file, below the folder of all tables. Raises TracerError for a name that readers pass over."""
     pyarrow, parquet = _library()
+    if report.run.name.startswith(("_", ".")):
+        raise TracerError(
+            f"{report.run.name}: readers of Parquet pass over names that begin so: rename the run's folder"
+        )
     for table, (kinds, rows) in TABLES.items():
         hints = {**KEYS, **{name: hint for kind in kinds for name, hint in columns(kind) if name not in KEYS}}
         fields = [(name, _type(pyarrow, hint)) for name, hint in hints.items()]

@@ -21,7 +21,7 @@ MEANINGS = {
     "launch_latency": "a launch is on its way",
     "kernel_gap": "short pauses between two kernels",
     "dependency": "work is queued, but waits for other work",
-    "unknown": "no launch is recorded, or kernels are lost",
+    "unknown": "no launch is recorded, kernels are lost, or windows differ",
     "profiler": "the profiler itself is at work",
     "allocator": "the CPU reserves or frees memory of the device",
     "gc": "the CPU collects Python's garbage",
