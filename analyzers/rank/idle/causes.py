@@ -127,11 +127,16 @@ def until_launch(gaps: Gaps, calls: LaunchCalls) -> Gaps:
     return replace(gaps, end_ns=np.where(calls.is_known, queued_ns, gaps.start_ns))
 
 
+def _begins_within(gaps: Gaps, calls: LaunchCalls) -> Mask:
+    """Return which gaps hold the beginning of the launch of their enders."""
+    begins: Mask = calls.is_known & (calls.start_ns >= gaps.start_ns) & (calls.start_ns < gaps.end_ns)
+    return begins
+
+
 def launched_within(gaps: Gaps, calls: LaunchCalls) -> Mask:
     """Return which gaps hold the whole launch of their enders, which start as soon after it as launches do."""
-    is_inside = calls.is_known & (calls.start_ns >= gaps.start_ns) & (calls.start_ns < gaps.end_ns)
-    found: Mask = is_inside & calls.is_first & (gaps.end_ns <= calls.end_ns + LONGEST_LATENCY_NS)
-    return found
+    soon: Mask = _begins_within(gaps, calls) & calls.is_first & (gaps.end_ns <= calls.end_ns + LONGEST_LATENCY_NS)
+    return soon
 
 
 def since_launch(gaps: Gaps, calls: LaunchCalls, states: HostStates, phases: Phases, events: Events) -> Pieces:
@@ -140,7 +145,7 @@ def since_launch(gaps: Gaps, calls: LaunchCalls, states: HostStates, phases: Pha
     `events` are at the times of the gaps' window.
     """
     queued_ns = until_launch(gaps, calls).end_ns
-    is_inside = calls.is_known & (calls.start_ns >= gaps.start_ns) & (calls.start_ns < gaps.end_ns)
+    is_inside = _begins_within(gaps, calls)
     latency_end_ns = _latency_end(gaps, calls, queued_ns, is_inside)
     follows = ended_before(events, gaps.ender) == gaps.start_ns
     pauses = follows & ~is_inside & (gaps.length_ns <= LONGEST_KERNEL_GAP_NS)
