@@ -93,16 +93,8 @@ def whatif(
     `links`, `steps`, `workers`, `memory` and `cache` are those of `tracer.report`, whose result `run` may be.
     What it returns has `headline`, `document`, `scenarios()`, `plot()` and `json()`. Raises tracer.TracerError.
     """
-    if links is not None and bus_gbps is not None:
-        raise UsageError("links and bus_gbps both describe the links: give one of them")
-    if (gpus_per_host is None) != (host_gbps is None):
-        raise UsageError("gpus_per_host and host_gbps require each other: give both")
-    if latency_us is not None and bus_gbps is None:
-        raise UsageError("latency_us requires bus_gbps")
-    for name, number in (("bus_gbps", bus_gbps), ("host_gbps", host_gbps)):
-        _numbers(name, () if number is None else number)
-    _numbers("latency_us", () if latency_us is None else latency_us, low=0)
-    _numbers("gpus_per_host", () if gpus_per_host is None else gpus_per_host, low=1, whole=True)
+    _check_links(links, bus_gbps, latency_us)
+    _check_hosts(gpus_per_host, host_gbps)
     caps = (None,) if bucket_mb is None else _listed(bucket_mb)
     _numbers("bucket_mb", [cap for cap in caps if cap is not None])
     counts = _numbers("gpus", gpus, low=1, whole=True)
@@ -131,6 +123,24 @@ def whatif(
         return predicted(summary, options, asked)
 
     return RunPrediction(source.read(predict))
+
+
+def _check_links(links: object, bus_gbps: float | None, latency_us: float | None) -> None:
+    """Raise UsageError for links that make no sense."""
+    if links is not None and bus_gbps is not None:
+        raise UsageError("links and bus_gbps both describe the links: give one of them")
+    if latency_us is not None and bus_gbps is None:
+        raise UsageError("latency_us requires bus_gbps")
+    _numbers("bus_gbps", () if bus_gbps is None else bus_gbps)
+    _numbers("latency_us", () if latency_us is None else latency_us, low=0)
+
+
+def _check_hosts(gpus_per_host: int | None, host_gbps: float | None) -> None:
+    """Raise UsageError for hosts that make no sense."""
+    if (gpus_per_host is None) != (host_gbps is None):
+        raise UsageError("gpus_per_host and host_gbps require each other: give both")
+    _numbers("gpus_per_host", () if gpus_per_host is None else gpus_per_host, low=1, whole=True)
+    _numbers("host_gbps", () if host_gbps is None else host_gbps)
 
 
 def given_links(bus_gbps: float, latency_us: float, gpus: Iterable[int], summary: RunSummary) -> LinkModel:
