@@ -29,6 +29,12 @@ class GradientBandwidth(msgspec.Struct, frozen=True):
     bound: bool = False
     why: str | None = None
 
+    @property
+    def calibrated_gbps(self) -> float | None:
+        """Return what the links gave for these collectives when they were calibrated."""
+        busbw, utilization = self.busbw_gbps.median, self.utilization.median
+        return busbw / utilization if busbw and utilization else None
+
 
 def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> GradientBandwidth:
     """Return bus bandwidth for the gradients' collectives, step by step: a step's bytes and transfers each added up.
