@@ -303,6 +303,11 @@ class Code(StrEnum):
         "launches_unlike", "launches of one side of a comparison differ in their settings, or one is there twice"
     )
     CELL_LEFT_OUT = _warning("cell_left_out", "a cell of sweep.json makes no sense, or is there twice")
+    HOSTS_DIFFER = _warning(
+        "hosts_differ",
+        "launches of a sweep's cell and of its baseline ran on different hosts",
+        "record all rounds on one host, in a new folder",
+    )
     CELL_UNREADABLE = _warning("cell_unreadable", "a cell's recording cannot be read, or is another cell's")
     TIMED_UNDER_PROFILER = _warning("timed_under_profiler", "cells have no step without the profiler")
     BASELINE_OF_STRATEGY = _warning("baseline_of_strategy", "a 1-GPU cell was recorded under a strategy")

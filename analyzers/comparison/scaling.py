@@ -15,6 +15,8 @@ from analyzers.comparison.scaling_document import (
     SCALING_SCHEMA,
     CellRow,
     Scaling,
+    StrongRow,
+    WeakRow,
     definitions,
     device_noun,
     scaling_from_json,
@@ -35,6 +37,8 @@ NOT_DONE = {
     "skipped": "it was skipped",
     "pending": "it is not recorded yet",
 }
+# What is written down of a study beside its cells; all other warnings follow from these.
+BESIDE_CELLS = (Code.CELL_LEFT_OUT, Code.ROUNDS_ARE_MISSING, Code.SAVED)
 # What a study says of its cells' run.json.
 ABOUT_RUN_JSON = (Code.RUN_JSON_UNREADABLE, Code.BUCKETS_LEFT_ASIDE)
 # How many cells a warning names.
@@ -61,9 +65,8 @@ def read_study(file: Place) -> Scaling:
     except UnreadableDocument as error:
         raise UnreadableDocument(f"{file}: ", *error.args) from error
     cells = [_with_launches(cell, written.settings) for cell in written.cells]
-    of_cells = list(_warnings(cells))
     sweep = Sweep(name=written.name, command=written.command, settings=written.settings)
-    return scaling(sweep, cells, [warning for warning in written.warnings if warning not in of_cells])
+    return scaling(sweep, cells, [warning for warning in written.warnings if warning.code in BESIDE_CELLS])
 
 
 def _with_launches(cell: CellRow, settings: Mapping[str, Any]) -> CellRow:
@@ -105,7 +108,7 @@ def scaling(sweep: Sweep, cells: Sequence[CellRow], warnings: Sequence[Notice] =
         weak=weak,
         strong=strong,
         definitions=definitions(device_noun(cells)),
-        warnings=[*warnings, *_warnings(cells)],
+        warnings=[*warnings, *_warnings(cells), *_host_warnings(cells, [*weak, *strong])],
         verdict=verdict(cells, weak, strong),
         limits=limits(cells, weak),
     )
@@ -153,6 +156,15 @@ def _baseline_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:
     if any(cell.on_cpu for cell in cells):
         text = "devices are ranks that share the cores of one CPU: expect no speedup"
         yield Notice(Code.CORES_ARE_SHARED, text)
+
+
+def _host_warnings(cells: Sequence[CellRow], rows: Sequence[WeakRow | StrongRow]) -> Iterator[Notice]:
+    """Yield which cells have launches on other hosts than their baselines."""
+    named = {cell.name: cell for cell in cells}
+    if apart := {row.cell for row in rows if row.baseline and named[row.cell].is_apart(named[row.baseline])}:
+        text = "hosts' difference is in speedups of which the cell and its baseline have launches on different hosts"
+        names = _named([name for name in named if name in apart])
+        yield Notice(Code.HOSTS_DIFFER, f"{text}: {names}", Code.HOSTS_DIFFER.facts.do)
 
 
 def _epoch_warnings(cells: Sequence[CellRow]) -> Iterator[Notice]:

@@ -51,7 +51,8 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
         missing_ranks=summarized.run.world_size - len(summarized.run.ranks),
         step=step,
         blocks_ns=controls.blocks_ns.get(UNPROFILED, []),
-        launches=_launches(manifest.controls.unprofiled),
+        launches=(launches := _launches(manifest.controls.unprofiled)),
+        hosts=manifest.hosts_of_launches or [manifest.hosts] * (launches == 1 and bool(manifest.hosts)),
         distortion=controls.distortion,
         distortion_uncertain=controls.distortion is not None
         and _is_uncertain(controls.distortion, controls.interval("distortion")),

@@ -135,6 +135,7 @@ class CellRow(msgspec.Struct, frozen=True):
     step: CellStep = CellStep()
     blocks_ns: list[float] = []
     launches: int | None = None  # null: its steps were not timed, or an older version wrote the row
+    hosts: list[list[str]] = []  # of each launch, in order; empty: not known
     distortion: float | None = None
     distortion_uncertain: bool = False
     epoch: EpochTime | None = None
@@ -158,6 +159,10 @@ class CellRow(msgspec.Struct, frozen=True):
     def has_few_launches(self) -> bool:
         """Whether its steps do not say how launches differ."""
         return self.launches is not None and self.launches < FEWEST_BLOCKS
+
+    def is_apart(self, other: CellRow) -> bool:
+        """Whether launches of the same round of the two are known to have run on different hosts."""
+        return any(set(mine).isdisjoint(its) for mine, its in zip(self.hosts, other.hosts, strict=False))
 
     @property
     def epoch_limits_ns(self) -> tuple[float, float] | None:

@@ -90,6 +90,8 @@ def _uneven(a: _CellRows | None, b: _CellRows | None) -> Iterator[str]:
     for name in workloads[0].keys() & workloads[1].keys():
         if workloads[0][name] != workloads[1][name]:
             yield f"A's {name} is {workloads[0][name]}, B's {workloads[1][name]}"
+    if a.cell.is_apart(b.cell):
+        yield "A's launches and B's ran on different hosts"
     if a.cell.step.source != b.cell.step.source and a.cell.step.source and b.cell.step.source:
         yield f"A's step is {a.cell.step.source}, B's {b.cell.step.source}"
 

@@ -172,6 +172,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str | None] = {}
     hosts: list[str] = []
     host_of_rank: dict[str, str] = {}
+    hosts_of_launches: list[list[str]] = []  # of several launches in one file, in order: each one's hosts
     devices: list[str] = []
     environment: dict[str, str] = {}
     transport: str | None = None
@@ -269,6 +270,7 @@ def join_launches(launches: Sequence[Manifest], kept: int) -> Manifest:
     ]
     return replace(
         chosen,
+        hosts_of_launches=[launch.hosts for launch in launches],
         controls=controls_of_launches([launch.controls for launch in launches]),
         memory=_greatest_memory([launch.memory for launch in launches if launch.memory is not None]),
         device_states={rank: [state for of in states for state in of.get(rank, [])] for rank in states[0]}

@@ -69,6 +69,15 @@ def test_what_follows_from_cells_is_made_of_them_whatever_is_written(kept, chang
     assert scaling_json(study(kept)) == scaling_json(study(KEPT))
 
 
+def test_warnings_in_an_older_versions_words_are_not_there_twice(kept):
+    written = json.loads((KEPT / RESULTS).read_text())
+    for warning in written["warnings"]:
+        warning["text"] = "in other words"
+    left_out = {"code": "cell_left_out", "text": "cell 3", "remedy": None}
+    (kept / RESULTS).write_text(json.dumps(written | {"warnings": [left_out, *written["warnings"]]}))
+    assert [str(warning) for warning in study(kept).warnings] == ["cell 3", *map(str, study(KEPT).warnings)]
+
+
 @pytest.mark.parametrize(("rounds", "launches"), [(1, 1), (3, 3), (None, 3)])
 def test_launches_that_an_older_version_did_not_write_are_its_rounds(kept, rounds, launches):
     written = json.loads((KEPT / RESULTS).read_text())

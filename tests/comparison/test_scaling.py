@@ -136,6 +136,42 @@ def test_a_cell_whose_run_json_cannot_be_read_is_warned_of():
     assert not any(each.code == Code.CLOCK_IS_UNKNOWN for each in found.warnings)
 
 
+@pytest.mark.parametrize(
+    ("single", "ddp", "apart"),
+    [
+        ([["a"]] * 3, [["a"], ["a"], ["b"]], True),
+        ([["a"], ["a"], ["b"]], [["a"], ["a"], ["b"]], False),
+        ([["a"]], [["b", "a"]], False),
+        ([["a"]] * 2, [["a"]] * 3, False),
+        ([], [["a"]], False),
+    ],
+)
+def test_cells_that_are_compared_over_hosts_are_warned_of(single, ddp, apart):
+    """Launch by launch, since a round goes over the grid; where one does not say, nothing is claimed."""
+    found = studied([cell("single", 1, 8, 1.0, hosts=single), cell("ddp", 2, 8, 1.0, hosts=ddp)])
+    warned = [warning for warning in found.warnings if warning.code == Code.HOSTS_DIFFER]
+    assert len(warned) == apart
+    assert all(
+        str(warning).endswith("hosts: ddp2-batch8; record all rounds on one host, in a new folder")
+        for warning in warned
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "hosts"),
+    [
+        ({"hosts_of_launches": [["a"], ["b"]], "hosts": ["b"]}, [["a"], ["b"]]),
+        ({"hosts": ["b"]}, []),
+        ({"hosts": ["b"], "controls": {}}, [["b"]]),
+        ({"controls": {}}, []),
+    ],
+)
+def test_a_cell_keeps_each_launchs_hosts(tmp_path, said, hosts):
+    """A file of several launches that an older version joined has the hosts of one alone."""
+    found = study(write_sweep(tmp_path, [write_cell(tmp_path, "single", 1, 8, **said)]))
+    assert found.cells[0].hosts == hosts
+
+
 # What cannot be compared.
 
 

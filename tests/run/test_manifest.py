@@ -55,6 +55,7 @@ def test_launches_of_one_program_are_one_run():
     """Timed steps of all, the greatest memory, a round of device states each; the rest is the launch's that is kept."""
     first = Manifest(
         id="a",
+        hosts=["north"],
         versions={"torch": "2"},
         profiler={"rounds": 1, "kept_rounds": {"full": 1}},
         controls=Controls(unprofiled=control({0: [[4, 5]]}, [[7, 8]])),
@@ -66,6 +67,7 @@ def test_launches_of_one_program_are_one_run():
     second = msgspec.structs.replace(
         first,
         id="b",
+        hosts=["south"],
         versions={"torch": "3"},
         controls=Controls(unprofiled=control({0: [[6]]}, [[7]])),
         memory=Memory("torch", {"0": 8}),
@@ -73,7 +75,7 @@ def test_launches_of_one_program_are_one_run():
         notes=["all say so"],
     )
     joined = join_launches([first, second], 1)
-    assert joined.id == "b"
+    assert (joined.id, joined.hosts, joined.hosts_of_launches) == ("b", ["south"], [["north"], ["south"]])
     assert joined.controls == Controls(unprofiled=control({0: [[4, 5], [6]]}, [[7, 8], [7]], by_launch=True))
     assert joined.memory == first.memory
     assert joined.epochs == first.epochs
@@ -81,7 +83,7 @@ def test_launches_of_one_program_are_one_run():
     assert joined.profiler == second.profiler | {"launches": 2, "kept_launch": 2}
     assert joined.notes == [
         "controls are of 2 launches, a block each; the traces are of launch 2",
-        "launches differ in their versions: intervals of the controls have that in them",
+        "launches differ in their hosts, versions: intervals of the controls have that in them",
         "all say so",
         "launch 1: a light window failed",
     ]
