@@ -41,6 +41,11 @@ def ratio(part: float, whole: float) -> float | None:
     return float(part / whole) if whole else None
 
 
+def whole(part: float | None, share: float | None) -> float | None:
+    """Return what a part is this share of, None where either is not known or 0."""
+    return part / share if part and share else None
+
+
 def spreads(measures: Mapping[str, NDArray[Any]]) -> dict[str, Spread]:
     """Return each measure's median, quartiles and extremes; unknown values (NaN) are left out."""
     return {name: _spread(np.asarray(values, dtype=np.float64)) for name, values in measures.items()}

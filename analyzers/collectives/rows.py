@@ -14,6 +14,7 @@ from analyzers.collectives.measured import Exchange
 from analyzers.collectives.waits import waiting
 from analyzers.collectives.warnings import OTHERS_LACK_IT
 from analyzers.rank import Purpose, device_labels
+from analyzers.statistics import whole
 from analyzers.trace import Collective
 from analyzers.units import count, us
 
@@ -205,6 +206,16 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     utilization_of_link: float | None
     why: str | None
     members: list[MemberRow]
+
+    @property
+    def calibrated_gbps(self) -> float | None:
+        """Return what calibration measured for its kind, group size and bytes."""
+        return whole(self.busbw_gbps, self.utilization_at_size)
+
+    @property
+    def link_gbps(self) -> float | None:
+        """Return the own rate of the link that it is known to use."""
+        return whole(self.busbw_gbps, self.utilization_of_link)
 
     @property
     def exposed_ns(self) -> int:

@@ -41,6 +41,8 @@ DEFINITIONS = {
     "all steps; where launches differ by more, the range of their medians); where that is wider than 5 % of it, or not "
     "known, it is marked as uncertain; where there are none, the median window under the profiler, marked as profiled. "
     "T_N is this time on N GPUs.",
+    "distortion": "profiled step / unprofiled step, the median over pairs of blocks (with rounds, of launches): not "
+    "the quotient of two medians.",
     "epoch": "the data set's samples over the global batch (batch per GPU x GPUs x accumulation), the last partial "
     "batch counted as a step; derived: those steps x the step's time; measured: the median of whole epochs, the first "
     "left out as warm-up, all in one launch, and so without an interval. The step's interval gives what an epoch lies "

@@ -12,7 +12,7 @@ from analyzers.collectives import CollectiveRow, GroupWindow, line_names
 from analyzers.reporting.document import Report, Window
 from analyzers.reporting.measures import IDLE_CAUSES
 from analyzers.reporting.typical_steps import PlacedRow, at_places
-from analyzers.statistics import Spread, ratio, spreads
+from analyzers.statistics import Spread, ratio, spreads, whole
 from analyzers.step_parts import SPLIT_PARTS, fields_of
 
 GRADIENTS = "gradients"
@@ -32,8 +32,7 @@ class GradientBandwidth(msgspec.Struct, frozen=True):
     @property
     def calibrated_gbps(self) -> float | None:
         """Return what the links gave for these collectives when they were calibrated."""
-        busbw, utilization = self.busbw_gbps.median, self.utilization.median
-        return busbw / utilization if busbw and utilization else None
+        return whole(self.busbw_gbps.median, self.utilization.median)
 
 
 def gradient_bandwidth(rows: Sequence[CollectiveRow], nbytes: int | None) -> GradientBandwidth:

@@ -34,6 +34,7 @@ from tracer.views.format import (
     figure,
     gbps,
     milliseconds,
+    of_limit,
     one_unit,
     plain,
     plain_lines,

@@ -61,6 +61,11 @@ def gbps(value: float | None) -> str:
     return f"{value:,.1f}" if value >= 100 else f"{value:.3g}" if value < 1 else f"{value:.2f}"
 
 
+def of_limit(share: float | None, limit_gbps: float | None) -> str:
+    """Write a bandwidth as a share of a limit, with the limit."""
+    return percent(share) + ("" if limit_gbps is None else f" of {gbps(limit_gbps)}")
+
+
 # Words by which a figure's name says that it is a share.
 _SHARES = ("share", "overlap", "efficiency", "utilization", "accuracy")
 

@@ -24,6 +24,7 @@ from tracer.views import (
     field,
     gbps,
     milliseconds,
+    of_limit,
     size,
     table,
 )
@@ -266,10 +267,15 @@ _INSTANCE: Sequence[Field[CollectiveRow]] = (
     Field("transfer\nms", help=HELP["transfer_ns"], cell=_transfer),
     Field("waited\nms", help="The shortest and the longest that a member waits for the last one.", cell=_waits),
     Field("busbw\nGB/s", help=f"{_BUSBW} {_GB}", cell=_busbw),
-    field(
-        "utilization_at_size",
-        "of cali-\nbrated",
-        "The bandwidth as a share of what calibration measured for this kind, group and size.",
+    Field(
+        "of calibrated\nGB/s",
+        help="The bandwidth as a share of what calibration measured for this kind, group and size.",
+        cell=lambda row: of_limit(row.utilization_at_size, row.calibrated_gbps),
     ),
-    field("utilization_of_link", "of link", "The bandwidth as a share of the link's own rate.", wide=True),
+    Field(
+        "of link's\nGB/s",
+        wide=True,
+        help="The bandwidth as a share of the link's own rate.",
+        cell=lambda row: of_limit(row.utilization_of_link, row.link_gbps),
+    ),
 )

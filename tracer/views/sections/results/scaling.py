@@ -25,6 +25,7 @@ from tracer.views import (
     escaped,
     gbps,
     milliseconds,
+    of_limit,
     rendered,
     seconds,
     sections_markdown,
@@ -121,7 +122,7 @@ def _is_compared(cell: CellRow) -> bool:
 def _times(study: Scaling) -> TitledTable:
     columns = (
         *(*_places(study), Column("global\nbatch"), Column("step\nms"), Column("95 %", wide=True)),
-        *(Column("profiled /\nunprofiled", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
+        *(Column("distor-\ntion", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
         *(Column("epoch s\nderived"), Column("epoch s\nmeasured"), Column("peak\nGB")),
     )
     cells = [cell for cell, _, _ in grouped(study)]
@@ -306,7 +307,7 @@ def _bandwidth(study: Scaling) -> TitledTable:
             Column("transfer ms,\nsum over buckets", wide=True),
             Column("measured\nbusbw GB/s"),
         ),
-        *(Column("utili-\nzation"), Column("T_N - T_1\nGB/s"), Column("utili-\nzation", wide=True)),
+        *(Column("utilization,\nof GB/s"), Column("T_N - T_1\nGB/s"), Column("utili-\nzation", wide=True)),
         *(Column("T_N - T_1/N\nGB/s"), Column("utili-\nzation", wide=True)),
     )
     several = [compared for compared in grouped(study) if compared[0].gpus > 1 and compared[0].measured]
@@ -330,7 +331,7 @@ def _bandwidth_row(cell: CellRow, *subtracted: Subtraction | None) -> list[str]:
     shown = [
         *(*_place(cell), "-" if gradients.bytes is None else f"{gradients.bytes / 1e6:,.1f}"),
         *(milliseconds(gradients.transfer_ns.median), "~" * (gradients.bound and true is not None) + gbps(true)),
-        percent(gradients.utilization.median),
+        of_limit(gradients.utilization.median, gradients.calibrated_gbps),
     ]
     for estimate in subtracted:
         shown += [gbps(estimate.busbw_gbps if estimate else None), percent(estimate.utilization if estimate else None)]

@@ -15,15 +15,15 @@ Row = TypeVar("Row", WeakRow, StrongRow)
 # What a table's heads mean, below it.
 _WORDS = {
     "time": "step: median without the profiler, of {launches}; 95 %: its steps' interval, or the range of launches' "
-    "medians where these differ by more; epoch, derived: steps x step; measured: whole epochs of one launch, but the "
-    "first",
+    "medians where these differ by more; distortion: profiled step / unprofiled step, the median over "
+    "pairs of blocks; epoch, derived: steps x step; measured: whole epochs of one launch, but the first",
     "weak": "weak: each device keeps its batch, so that N devices do N times the work; efficiency: T_1 / T_N",
     "strong": "strong: all devices share one global batch; efficiency: speedup / N",
     "shares": "window: one profiled step on one device; exposed: hidden by no compute; waiting: for ranks that come "
     "later; transfer: bytes on their way; overlap: the share of communication that compute hides; an epoch: the "
     "window's part x the epoch's steps, as long as the profiler makes them",
-    "bandwidth": "busbw: bytes x the ring's factor / transfer, as nccl-tests counts; utilization: against what the "
-    "links gave when they were calibrated",
+    "bandwidth": "busbw: bytes x the ring's factor / transfer, as nccl-tests counts; utilization: of the GB/s that "
+    "the links gave when they were calibrated",
 }
 
 
@@ -121,7 +121,8 @@ def _bandwidth(study: Scaling) -> str | None:
     if cell is None:
         return None
     used = cell.gradients.utilization.median
-    against = "" if used is None else f", {percent(used)} of what the links gave when they were calibrated"
+    limit = gbps(cell.gradients.calibrated_gbps)
+    against = "" if used is None else f", {percent(used)} of the {limit} GB/s that the links gave when calibrated"
     return (
         f"{_where(cell, study)}: gradients are reduced at {gbps(cell.gradients.busbw_gbps.median)} GB/s busbw{against}."
     )
