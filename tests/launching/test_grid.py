@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from analyzers.run.sweep import Cell, Sweep, read_sweep
+from tests.support.commands import fails
 from tests.support.launching import run_here
 from tracer.atomic_files import OWNER, alone_in
 from tracer.cli import main, parse
@@ -130,9 +131,26 @@ def test_the_grid():
     ]  # fmt: skip
     assert cells("--ranks", "2", "--batch", "4", "--strategy", "fsdp,ddp") == ["ddp2-batch4", "fsdp2-batch4"]
     assert cells("--ranks", "1,2", "--batch", "4", "--strong") == ["single1-batch4", "single1-batch8", "ddp2-batch4"]
-    assert cells("--ranks", "2", "--batch", "32", "--fourfold", "--epoch", "--epoch-samples", "600") == [
-        "ddp2-batch32", "ddp2-batch128", "ddp2-batch512",
+
+
+def test_fourfold_ends_at_a_ranks_share_of_an_epoch(capsys):
+    """Beyond it no batch is full, and real images are refused only when ranks have started."""
+    epoch = ("--batch", "32", "--fourfold", "--epoch", "--epoch-samples", "600")
+    assert cells("--ranks", "1,2", *epoch) == [
+        "single1-batch32", "single1-batch128", "single1-batch512", "ddp2-batch32", "ddp2-batch128",
     ]  # fmt: skip
+    assert "--fourfold ends at a rank's share of 600 samples: at batch 512 on 1, 128 on 2" in capsys.readouterr().err
+    digits = ("--batch", "64", "--fourfold", "--data", "digits", "--image-size", "32")
+    assert cells("--ranks", "2", *digits) == ["ddp2-batch64", "ddp2-batch256"]
+
+
+def test_the_largest_batch_is_held_against_the_data_before_ranks_start(capsys, tmp_path):
+    pytest.importorskip("sklearn")
+    code, err = fails(
+        capsys, "sweep", *QUICK, "--ranks", "1,2", "--batch", "8,1024", "--data", "digits", "-o", str(tmp_path / "s")
+    )
+    assert (code, (tmp_path / "s").exists()) == (1, False)
+    assert "--data digits: a rank's 718 of its 1,437 images are fewer than a batch of 1,024: lower --batch" in err
 
 
 def test_why_a_cell_failed_is_written_without_secrets(tmp_path):

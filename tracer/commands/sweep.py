@@ -97,7 +97,8 @@ def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument(
         "--fourfold",
         action="store_true",
-        help="continue after the last --batch with four times as many each time, until memory runs out",
+        help="continue after the last --batch with four times as many each time, until memory or a rank's share of an "
+        "epoch's samples ends",
     )
     grid.add_argument("--strategy", metavar="NAME,...", help=f"of {', '.join(PARALLEL)} (default: ddp)")
     grid.add_argument(
@@ -166,8 +167,7 @@ def _record(options: argparse.Namespace, folder: Path) -> list[str]:
     from tracer.launching import Grid, merged, quiet_launcher, record_grid
 
     configs = cells_of(options)
-    for config in list(configs.values())[:1]:
-        check_data(config)
+    check_data(max(configs.values(), key=lambda config: config.process_batch * config.world_size))
     first = next(iter(configs.values()))
     cells = [Cell(name, config.strategy, config.devices, config.batch, "pending") for name, config in configs.items()]
     wanted = Sweep(
@@ -207,7 +207,8 @@ def cells_of(options: argparse.Namespace) -> dict[str, RecordConfig]:
     from analyzers.run import SINGLE
 
     device, counts = _devices(options)
-    places = list(product(counts, _fourfold(options, options.batch or BATCHES), _strategies(options)))
+    batches = _batches(options, counts)
+    places = [(count, *rest) for count in counts for rest in product(batches[count], _strategies(options))]
     if options.strong:
         places += [(1, count * batch, SINGLE) for count, batch, _ in places]
     setups = [
@@ -228,14 +229,18 @@ def _of_round(options: argparse.Namespace, setup: Setup) -> RecordConfig:
     )
 
 
-def _fourfold(options: argparse.Namespace, batches: Sequence[int]) -> list[int]:
-    """Return the batches, and with --fourfold larger ones, up to an epoch: memory may end the row before."""
-    fourfold = sorted(set(batches))
-    name = (options.data or "").partition(":")[0]
-    samples = DATA_SETS[name][1] if name in DATA_SETS else options.epoch_samples or SYNTHETIC_SAMPLES
-    while options.fourfold and fourfold[-1] * 4 <= samples:
-        fourfold.append(fourfold[-1] * 4)
-    return fourfold
+def _batches(options: argparse.Namespace, counts: Sequence[int]) -> dict[int, list[int]]:
+    """Return the batches on each number of devices, with --fourfold up to a rank's share of an epoch's samples."""
+    batches = {count: sorted(set(options.batch or BATCHES)) for count in counts}
+    if options.fourfold:
+        name = (options.data or "").partition(":")[0]
+        samples = DATA_SETS[name][1] if name in DATA_SETS else options.epoch_samples or SYNTHETIC_SAMPLES
+        for count, row in batches.items():
+            while row[-1] * 4 * count <= samples:
+                row.append(row[-1] * 4)
+        ends = ", ".join(f"{row[-1]:,} on {count}" for count, row in batches.items())
+        say(f"--fourfold ends at a rank's share of {samples:,} samples: at batch {ends}")
+    return batches
 
 
 def _devices(options: argparse.Namespace) -> tuple[DeviceType, list[int]]:
