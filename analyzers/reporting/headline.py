@@ -35,8 +35,8 @@ SMALL_BYTES = 64_000
 class DrawnFrom:
     """What a headline is drawn from; `shares` are parts of typical windows' time, `bounds` what is known at most.
 
-    `step_ns` and `mean_ns` are the typical and the mean step that people train; `function` has half or more of
-    what idle time Python has.
+    `step_ns` and `mean_ns` are the typical and the mean step that people train; `idle_places` have half or more of
+    a part's idle time.
     """
 
     run: RunFacts
@@ -49,7 +49,7 @@ class DrawnFrom:
     bandwidths: Sequence[BandwidthRow]
     step_word: str
     mean_ns: float
-    function: str | None = None
+    idle_places: Mapping[str, str | None]
 
     def share(self, part: str) -> float:
         """Return a part's share of typical windows' time."""
@@ -191,7 +191,8 @@ def _idle(drawn: DrawnFrom) -> Problem:
     doing = "are idle or wait for others" if waits >= LEAST_SHARE else "are idle"
     longest = max(IDLE_PARTS, key=lambda part: drawn.share(part.field))
     is_idle = drawn.share(IDLE.field) >= waits
-    where = f", most of it in {drawn.function}" if longest == BY_CAUSE["python"] and drawn.function else ""
+    place = drawn.idle_places.get(longest.field)
+    where = f", most of it in {place}" if place else ""
     most = f", mostly {_REASONS[longest.field]}{where}" if is_idle else ", mostly waiting"
     words, suspected = f"{noun} {doing} for {_of_step(drawn, share)}{most}", drawn.found.suspected
     if is_idle:

@@ -23,7 +23,7 @@ from analyzers.reporting.bar import bar_of, mark_length
 from analyzers.reporting.document import ControlFigures, Representative, RunFacts, Summary
 from analyzers.reporting.found import found_advice
 from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, why_unresolved
-from analyzers.reporting.measures import DeviceSummary, idle_function, idle_parts, over_devices
+from analyzers.reporting.measures import DeviceSummary, idle_parts, idle_places, over_devices
 from analyzers.reporting.remedies import Evidence, advice_at_most
 from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import Steps, odd_words
@@ -68,7 +68,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         bandwidths,
         analyses.step_word,
         analyses.mean_step_ns,
-        idle_function(analyses.run.measured),
+        idle_places(analyses.run.measured),
     )
     return Summary(
         windows=lazy(lambda: spreads(measures)),

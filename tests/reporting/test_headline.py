@@ -2,10 +2,12 @@
 
 import pytest
 
+from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.run.loading import Run
 from tests.support.drawing import draw, meet
 from tests.support.samples import REPORTED, SAMPLES, reported
+from tests.support.training import host, kernel, step, traced
 
 # What a colleague would say of the samples that show one thing.
 SAID = {
@@ -47,6 +49,19 @@ def test_the_headline_holds_together(path):
     assert headline.sentence[-1] != "."
     named = {(piece.rank, "slow" if piece.value == "compute" else "late") for piece in summary.advice if piece.rank}
     assert {(each.rank, each.mark) for each in headline.marked if each.rank} == named
+
+
+@pytest.mark.parametrize(("at", "named"), [("aten::add_", ", most of it in 1 of aten::add_"), ("", "")])
+def test_a_launch_that_lasts_is_named_by_its_operator(tmp_path, at, named):
+    """No row says why the call lasts (code that is loaded, a lock of the driver's): that is not claimed."""
+    launch = host("hipLaunchKernel", 30, 900, category="cuda_runtime", correlation=77)
+    ended = kernel("add", 1, 935, 5)[1]
+    rows = [step(3, 0, 1000), *kernel("first", 1, 2, 8), launch, ended | {"args": ended["args"] | {"correlation": 77}}]
+    rows += [host(at, 20, 915)] if at else []
+    traced(tmp_path, *rows)
+    headline = report(summarize(tmp_path, causes=True)).summary.headline
+    assert "mostly in launches under way" + named in headline.sentence
+    assert headline.sentence.endswith(named or "way")
 
 
 def test_what_is_missing_is_not_called_transfer():

@@ -14,6 +14,7 @@ from analyzers.arrays import UNKNOWN, Int64, labels, typed_rows
 from analyzers.lazy_fields import LazyStruct, lazy
 from analyzers.rank import Breakdown, Cause, Measured, Phase, device_label, device_labels, main_function
 from analyzers.statistics import Spread, spreads
+from analyzers.step_parts import BY_CAUSE
 
 # Causes as they are spelled, in the order of their columns.
 IDLE_CAUSES = tuple(cause.label for cause in Cause)
@@ -125,12 +126,22 @@ def idle_rows(measured: Sequence[Measured]) -> IdleRows:
     )
 
 
-def idle_function(measured: Sequence[Measured]) -> str | None:
-    """Return the function of Python in which the host is for half or more of the idle time that Python has."""
-    lines = [one.idle.lines for one in measured]
-    return main_function(
-        (of.name[row], int(of.ns[row])) for of in lines for row in np.flatnonzero(of.cause == Cause.PYTHON).tolist()
+def idle_places(measured: Sequence[Measured]) -> dict[str, str | None]:
+    """Return where half or more of a part's idle time is: a function of Python, an operator's launches."""
+    python, launches = (
+        [
+            (of.name[row], int(of.ns[row]), int(of.count[row]))
+            for of in (one.idle.lines for one in measured)
+            for row in np.flatnonzero(of.cause == cause).tolist()
+        ]
+        for cause in (Cause.PYTHON, Cause.LAUNCH_LATENCY)
     )
+    name, ns, times = max(launches, key=lambda line: line[1], default=("", 0, 0))
+    is_most = bool(name) and 2 * ns >= sum(line[1] for line in launches)
+    return {
+        BY_CAUSE[Cause.PYTHON.label].field: main_function((name, ns) for name, ns, _ in python),
+        BY_CAUSE[Cause.LAUNCH_LATENCY.label].field: f"{times} of {name}" if is_most else None,
+    }
 
 
 def _phases(measured: Measured) -> list[IdlePhase]:
