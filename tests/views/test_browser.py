@@ -16,6 +16,8 @@ import pytest
 from matplotlib.image import imread
 
 from analyzers.comparison.runs import compare
+from analyzers.comparison.scaling_document import scaling_from_json
+from analyzers.prediction import usual
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import lanes, path_lanes
@@ -213,7 +215,7 @@ JUMPS = """async () => {
 def test_the_bar_covers_no_heading(browser, tmp_path, width):
     compared = comparison_html(compare(reported(SAMPLES / "resnet18-ddp2"), reported(SAMPLES / "resnet18-ddp4")))
     cells = [cell("single", 1, 32, 10.0), cell("ddp", 2, 32, 12.0, exposed_ms=1.0), cell("ddp", 4, 32, 9.0)]
-    pages = [document(), compared, scaling_html(studied(cells), {}, {})]
+    pages = [document(), compared, scaling_html(studied(cells))]
     context = browser.new_context(viewport={"width": width, "height": 700})
     for text in pages:
         (tmp_path / "page.html").write_text(text)
@@ -224,6 +226,30 @@ def test_the_bar_covers_no_heading(browser, tmp_path, width):
         assert not any(jumps)
         # Nothing is wider than the page.
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    context.close()
+
+
+# For every drawing of a page: its right edge, and how high its letters are, in pixels.
+CHARTS = """() => [...document.querySelectorAll("svg:not(.defs)")].filter((it) => it.checkVisibility()).map((each) => {
+  const letters = parseFloat(getComputedStyle(each).fontSize) * each.getScreenCTM().a;
+  return [each.getBoundingClientRect().right, each.querySelector("text") ? letters : 10];
+})"""
+
+
+def test_charts_are_seen_whole_on_a_phone(browser, tmp_path):
+    compared = comparison_html(compare(reported(SAMPLES / "resnet18-ddp2"), reported(SAMPLES / "resnet18-ddp4")))
+    swept = scaling_from_json((SAMPLES / "sweep-resnet18-h200x2" / "scaling.json").read_text())
+    predicted = report_html(reported(RUN), (), summarized(RUN).calibration, usual(summarized(RUN)))
+    context = browser.new_context(viewport={"width": 390, "height": 700})
+    for text, least in ((predicted, 3), (compared, 4), (scaling_html(swept), 5)):
+        (tmp_path / "page.html").write_text(text)
+        tab = context.new_page()
+        tab.goto((tmp_path / "page.html").as_uri())
+        tab.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+        charts = tab.evaluate(CHARTS)
+        assert len(charts) >= least
+        assert all(right <= 390 and letters > 9.5 for right, letters in charts)
+        assert tab.locator("img").count() == 0
     context.close()
 
 

@@ -16,12 +16,14 @@ from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
 from tracer.cli import main
+from tracer.views.html.panel_charts import panel_charts
 from tracer.views.html.scaling_page import scaling_html
 from tracer.views.html.templates import POLICY
 from tracer.views.palette import DARK, LIGHT
 from tracer.views.plots.axes import Panel, PlotLine, PlotPoint, grid
 from tracer.views.plots.scaling import PICTURES, plots
 from tracer.views.sections.results.scaling import as_markdown, scaling_tables, scaling_text
+from tracer.views.sections.results.scaling_panels import epoch_over_batch
 
 STUDY = studied(
     [
@@ -55,7 +57,7 @@ def test_weak_and_strong_have_tables_of_their_own():
 
 
 def test_the_page_shows_what_a_study_is_made_for_unfolded():
-    html = scaling_html(STUDY, {}, {})
+    html = scaling_html(STUDY)
     folds = dict(re.findall(r'<details class="fold" id="(\w+)"( open)?>', html))
     assert {name for name, is_open in folds.items() if is_open} == {"time", "weak", "strong", "bandwidth"} < set(folds)
     assert '<details class="fold" open><summary>Figures</summary>' in html
@@ -65,11 +67,11 @@ def test_no_two_lines_of_the_efficiency_look_alike():
     batches = (8, 16, 32, 64, 128, 256, 512)
     cells = [cell("single", 1, batch, 10.0) for batch in batches]
     study = studied([*cells, *(cell(name, 2, batch, 12.0) for batch in batches for name in ("dp", "ddp"))])
-    looks = re.findall(
-        r'<g class="series" style="--own:([^"]+)">.*?<path d="([^"]+)" transform', scaling_html(study, {}, {}), re.S
-    )
+    html = scaling_html(study)
+    html = html[html.index('id="efficiency"') :].partition("</section>")[0]
+    looks = re.findall(r'<g class="series" style="--own:([^"]+)">.*?<path d="([^"]+)" transform', html, re.S)
     assert len(looks) == len(set(looks)) == 14
-    lines = re.findall(r'style="--own:([^"]+)"><polyline class="(joined[^"]*)"', scaling_html(study, {}, {}))
+    lines = re.findall(r'style="--own:([^"]+)"><polyline class="(joined[^"]*)"', html)
     assert len(set(lines[:12])) == 12, "also where their marks lie on one another"
 
 
@@ -80,7 +82,7 @@ def test_a_speedup_that_cannot_be_told_is_no_figure():
     assert row == "ddp 2 32 10.000 12.000 cannot be told: x1.42 to x1.92 70.8 % to 95.8 %"
     assert "cannot be told: its 95 % interval reaches further than a tenth of it" in shown
     assert "cannot be told: x1.42 to x1.92" in as_markdown(STUDY)
-    assert "cannot be told: x1.42 to x1.92" in scaling_html(STUDY, {}, {})
+    assert "cannot be told: x1.42 to x1.92" in scaling_html(STUDY)
     assert weak_frame(STUDY)["scaled_speedup"][2] == pytest.approx(2 * 10 / 12)
     edge = [
         Ratio(1.0, 0.91, 1.09, True),
@@ -139,7 +141,7 @@ def test_ranks_on_a_cpu_are_called_ranks():
         "ddp on 2 ranks at batch 32: exposed transfer grew most, by about 6.00 ms per profiled step of 19.00 ms. "
         "The cores that ranks share limit it, not links: more cores, or fewer ranks."
     ]
-    for shown in (scaling_text(study), as_markdown(study), scaling_html(study, {}, {})):
+    for shown in (scaling_text(study), as_markdown(study), scaling_html(study)):
         assert "no 1-rank cell of batch 64" in shown
         assert "GPU" not in shown
 
@@ -169,9 +171,10 @@ def test_the_sentence_comes_first_and_says_what_limits_scaling():
         "The links limit it: larger batch, compressed gradients, faster links."
     ]
     assert study.verdict in " ".join(scaling_text(study, 100).split())[:200]
-    html = scaling_html(study, {}, {})
+    html = scaling_html(study)
     assert html.index(study.verdict) < html.index(study.limits[0]) < html.index('id="efficiency"')
-    assert html.count('<polyline class="joined"') == html.count('<polyline class="dashed"') == 1
+    efficiency = html[html.index('id="efficiency"') :].partition("</section>")[0]
+    assert efficiency.count('<polyline class="joined"') == efficiency.count('<polyline class="dashed"') == 1
     assert html.count('<div class="bar">') == 3
 
 
@@ -194,7 +197,7 @@ def test_what_scales_or_cannot_be_compared_is_said():
     even = studied([cell("single", 1, 32, 10.0), cell("ddp", 2, 32, 10.1)])
     assert even.limits == ["ddp on 2 GPUs at batch 32: nothing limits it by more than 5.0 %."]
     assert NOTHING.verdict.startswith("0 cells are timed")
-    assert 'id="efficiency"' not in scaling_html(NOTHING, {}, {})
+    assert 'id="efficiency"' not in scaling_html(NOTHING)
 
 
 def test_windows_of_the_full_profile_are_marked_where_their_times_stand():
@@ -224,6 +227,34 @@ def test_an_epoch_outside_of_its_steps_interval_is_marked(measured_s, is_outside
     assert row.contradicts_epoch == is_outside
     shown = scaling_text(studied([row]), 120)
     assert ("! outside of what the 95 % interval of its step makes of an epoch" in shown) == is_outside
+
+
+def test_epochs_are_drawn_over_the_batch_with_a_line_for_each_number_of_devices():
+    cells = [
+        cell("single", 1, 100, timed(105.0, scatter=0.1), epoch=epochs(105.0, None)),
+        cell("single", 1, 50, 60.0, epoch=epochs(60.0, None)),
+        cell("ddp", 2, 100, 80.0, epoch=epochs(80.0, None)),
+    ]
+    panel = epoch_over_batch(studied(cells), "ddp")
+    drawn = {line.label: [(point.x, point.y) for point in line.points] for line in panel.lines}
+    assert drawn == {"1 GPU": [(100, 1.05), (50, 0.6)], "2 GPUs": [(100, 0.8)]}
+    first = panel.lines[0].points[0]
+    assert (first.low, first.high) == pytest.approx((9 * 0.09975, 10 * 0.11025))
+    assert panel.lines[1].ideal == [(100, 1.05)], "one device's step, as often"
+    (chart,) = panel_charts([panel])
+    assert [tick.label for tick in chart.across] == ["50", "100"]
+    marks = chart.series[0].marks
+    assert marks[0].x < marks[1].x and marks[1].high < marks[1].y < marks[1].low
+    assert marks[1].words == "1 GPU; batch per GPU: 100; epoch, s: 1.05 (0.898 to 1.1)"
+
+
+def test_of_many_cells_as_many_are_drawn_as_are_told_apart():
+    batches = range(8, 408, 4)
+    study = studied([cell(name, gpus, batch, 9.0) for name, gpus in (("single", 1), ("ddp", 2)) for batch in batches])
+    html, drawn = scaling_html(study), plots(study)
+    assert html.count("Of 100 lines 16 are drawn, evenly spread; the tables have all.") == 2
+    assert "Of 100 cells 60 are drawn" in html
+    assert int.from_bytes(drawn["shares.png"][20:24], "big") < 4000
 
 
 def test_an_epoch_is_cited_with_what_it_is_and_what_steps_make_of_it():
@@ -288,7 +319,7 @@ def test_every_view_of_every_study_fits(study):
 
 
 def test_markdown_and_page_show_what_the_terminal_shows():
-    document, shown = scaling_html(STUDY, {}, {}), as_markdown(STUDY).replace("\\", "")
+    document, shown = scaling_html(STUDY), as_markdown(STUDY).replace("\\", "")
     on_page = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in document.split("<tr>")]
     on_page = [row for row in on_page if row]
     rows = [list(row) for shown in scaling_tables(STUDY) for row in shown.table.rows]
@@ -301,7 +332,7 @@ def test_markdown_and_page_show_what_the_terminal_shows():
 
 def test_words_of_a_sweep_cannot_write_the_page():
     for study in (ONLY_ONE, NOTHING):
-        document, shown = scaling_html(study, {}, {}), as_markdown(study)
+        document, shown = scaling_html(study), as_markdown(study)
         for found in (document, shown):
             assert "<script>" not in found
             assert "\x1b" not in found
@@ -311,9 +342,8 @@ def test_words_of_a_sweep_cannot_write_the_page():
 
 
 def test_the_page_loads_nothing():
-    light = {"time.png": b"light"}
-    document = scaling_html(STUDY, light, {"time.png": b"dark"})
-    assert re.findall(r'(?:src|srcset|href)="(?!#)([^,"]*)', document) == ["data:image/png;base64"] * 2
+    document = scaling_html(STUDY)
+    assert not re.search(r'(?:src|srcset|href)="(?!#)', document)
     assert "url(" not in document
     assert POLICY.format(scripts="'none'") in unescape(document)
     assert '<meta name="referrer" content="no-referrer">' in document
@@ -362,7 +392,7 @@ def test_json_is_one_document_and_writes_nothing(sweep, capsys):
 
 
 def test_files_are_replaced_only_with_force(sweep, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("tracer.views.plots.plots", lambda study, theme: {})
+    monkeypatch.setattr("tracer.views.plots.plots", lambda study: {})
     out = tmp_path / "out"
     out.mkdir()
     (out / "strong.csv").write_text("precious")

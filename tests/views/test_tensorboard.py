@@ -554,7 +554,7 @@ def test_the_frame_is_of_no_origin():
 
 
 def test_names_cannot_write_the_tab():
-    for page in (scaling_html(studied([cell("ddp", 2, 8, 1.0)], EVIL_CELL), {}, {}), error_html(EVIL_CELL, EVIL_CELL)):
+    for page in (scaling_html(studied([cell("ddp", 2, 8, 1.0)], EVIL_CELL)), error_html(EVIL_CELL, EVIL_CELL)):
         assert "<script" not in page
         assert "&lt;script&gt;" in page
         assert "\x1b" not in page

@@ -46,7 +46,7 @@ from tracer.config import (
     Strategy,
 )
 from tracer.errors import TracerError, UsageError
-from tracer.views import DARK, LIGHT, csv_text
+from tracer.views import csv_text
 
 if TYPE_CHECKING:
     from analyzers.comparison import Scaling
@@ -290,7 +290,7 @@ def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
     """Write the study's files; return their names. Remove an earlier report's pictures that this one has not."""
     from tracer.views.plots import PICTURES, plots
 
-    pictures = plots(scaling, LIGHT)
+    pictures = plots(scaling)
     if force:
         for name in set(PICTURES) - set(pictures):
             (folder / name).unlink(missing_ok=True)
@@ -305,10 +305,9 @@ def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[st
     from analyzers.comparison import cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
     from analyzers.run import RESULTS
     from tracer.views.html import scaling_html
-    from tracer.views.plots import plots
     from tracer.views.sections.results import as_markdown
 
-    yield PAGE, utf8(scaling_html(scaling, pictures, plots(scaling, DARK)))
+    yield PAGE, utf8(scaling_html(scaling))
     yield MARKDOWN, utf8(as_markdown(scaling, pictures))
     yield from pictures.items()
     for name, frame in zip(TABLES, (cells_frame, weak_frame, strong_frame, epochs_frame), strict=True):

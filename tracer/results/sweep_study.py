@@ -19,9 +19,8 @@ from analyzers.comparison import (
 from analyzers.paths import local_path
 from analyzers.rank import RunSummary
 from tracer.results.source import Picture, Source, opened, written
-from tracer.views import DARK, LIGHT
 from tracer.views.html import scaling_html
-from tracer.views.plots import plots, scaling_picture
+from tracer.views.plots import scaling_picture
 from tracer.views.sections.results import scaling_text
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class SweepStudy:
         return opened(self._page())
 
     def _page(self) -> str:
-        return scaling_html(self.document, plots(self.document, LIGHT), plots(self.document, DARK))
+        return scaling_html(self.document)
 
     def __repr__(self) -> str:
         return scaling_text(self.document)

@@ -1,7 +1,7 @@
 """Views: results as text, markdown, pages, plots, timelines, none computes.
 
 A section is a list of blocks (`document`), with numbers from `format` and colours from `palette`; `terminal` and
-`markdown` render it, and `csv_tables` writes frames. `choices` has the words of options.
+`markdown` render it, and `csv_tables` writes frames. `panels` are lines to draw, `choices` has the words of options.
 The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto`, `parquet` and `tensorboard` show.
 
 Decisions: docs/dev/decisions/views.md
@@ -74,5 +74,20 @@ from tracer.views.palette import (
     StepPart,
     Theme,
     in_legend,
+)
+from tracer.views.panels import (
+    MOST_LINES,
+    MOST_TICKS,
+    NARROW,
+    REACH,
+    Panel,
+    PlotLine,
+    PlotPoint,
+    labels_of,
+    places,
+    short_number,
+    spread_out,
+    ticks_of,
+    told_apart,
 )
 from tracer.views.terminal import columns, is_wide, rendered

@@ -1,14 +1,17 @@
 """Charts of a page: axes, marks, lines, a key, bars of steps.
 
-Every figure is a result's; here it only gets its place, in pixels from the upper left corner. `chart.html` draws it.
+Every figure is a result's; here it only gets its place, in the chart's units from its upper left corner. `chart.html`
+draws it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, log10
 
-from tracer.views import Place
+from analyzers.units import NS_PER_MS
+from tracer.views import SERIES, Place, rounded_up
 
 # Outlines around (0, 0), one for each of the palette's series; a cross, a dash and a box for what is no series.
 OUTLINES = (
@@ -25,17 +28,22 @@ INK = "var(--ink)"
 
 @dataclass(frozen=True)
 class Frame:
-    """A chart's size and, within it, the field that its axes span."""
+    """A chart's size and, within it, the field that its axes span; small, so that a phone shows it whole."""
 
-    width: int = 860
-    height: int = 320
-    left: int = 62
-    right: int = 710
-    top: int = 20
-    bottom: int = 280
+    width: int = 560
+    height: int = 280
+    left: int = 56
+    right: int = 546
+    top: int = 22
+    bottom: int = 236
 
 
 FRAME = Frame()
+# Of rows: where their field begins, the height of each, and where in it the marks are, below the name.
+ROWS_LEFT, ROW, MARKS_IN_ROW = 0, 36, 0.625
+# Of all that is shown, what stays empty at both ends of an axis.
+AIR = 0.08
+TICKS = 5
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class Band:
 
 @dataclass(frozen=True)
 class Chart:
-    """All that the template draws; `sideways` where marks' intervals lie across."""
+    """All that the template draws; `sideways`: intervals lie across, and `up` names rows, above their marks."""
 
     label: str
     x: str
@@ -134,3 +142,38 @@ def axis(low: float, high: float, start: float, end: float) -> Callable[[float],
 def joined(points: Sequence[tuple[float, float]]) -> str:
     """Return points as SVG lists them."""
     return " ".join(f"{x},{y}" for x, y in points)
+
+
+def color_of(number: int) -> str:
+    """Return the color of a series by its number; colors come again."""
+    return SERIES[number % len(SERIES)]
+
+
+def line_series(number: int, label: str, marks: Sequence[ChartMark]) -> Series:
+    """Join marks to a line; where colors come again, they come with other outlines, and dashed."""
+    outline = OUTLINES[(number + number // len(SERIES)) % len(OUTLINES)]
+    points = joined([(mark.x, mark.y) for mark in marks])
+    return Series(label, color_of(number), outline, marks, points, is_dashed=number >= len(SERIES))
+
+
+def rows_frame(rows: int) -> Frame:
+    """Return the frame of rows, whose names stand above their marks."""
+    bottom = FRAME.top + ROW * rows
+    return Frame(height=bottom + FRAME.height - FRAME.bottom, left=ROWS_LEFT, bottom=bottom)
+
+
+def row_places(rows: int) -> list[float]:
+    """Return where the marks of each row are."""
+    return [FRAME.top + ROW * (row + MARKS_IN_ROW) for row in range(rows)]
+
+
+def times_axis(values_ns: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[Tick]]:
+    """Return an axis that has these times, and round figures on it, in ms."""
+    least, most = min(values_ns), max(values_ns)
+    air = AIR * (most - least) or 0.01 * most
+    low_ns, high_ns = least - air, most + air
+    every = rounded_up((high_ns - low_ns) / TICKS)
+    digits = max(0, -floor(log10(every / NS_PER_MS)))
+    marks = [multiple * every for multiple in range(ceil(low_ns / every), floor(high_ns / every) + 1)]
+    place = axis(low_ns, high_ns, start, end)
+    return place, [Tick(place(mark), f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]

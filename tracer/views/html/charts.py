@@ -15,8 +15,8 @@ from analyzers.collectives import BandwidthRow
 from analyzers.prediction import Prediction, WhatIf
 from analyzers.reporting import Report
 from analyzers.run import Calibration
-from analyzers.units import NS_PER_MS, ms
-from tracer.views import SERIES, gbps, one_unit, rounded_up, size
+from analyzers.units import ms
+from tracer.views import SERIES, gbps, one_unit, size
 from tracer.views.html.chart import (
     BOX,
     CROSS,
@@ -27,26 +27,23 @@ from tracer.views.html.chart import (
     Band,
     Chart,
     ChartMark,
-    Frame,
     GuideLine,
     Series,
     Tick,
     axis,
     joined,
+    row_places,
+    rows_frame,
+    times_axis,
 )
 from tracer.views.sections.results import cap, gpus, own_gpus, row_words, rows_besides_caps
 
 # Between DDP's default and the smallest cap, in doublings.
 APART = 1.5
 # What stays free on both sides of caps, and between the points of one cap on different numbers of GPUs, whose intervals
-# would hide one another, pixels.
+# would hide one another.
 MARGIN, BESIDE = 20, 3
-# Of all that is shown, what stays empty at both ends of an axis.
-AIR = 0.08
-TICKS = 5
-# Of rows: where their field begins and ends, and the height of each and of what is below them, pixels.
-LEFT, RIGHT, ROW, FOOT = 330, 830, 24, 40
-# Letters that there is room for, left of the field; all of them are shown where the pointer is.
+# Letters that a phone has room for; all of them are shown where the pointer is.
 LONGEST = 52
 
 
@@ -131,7 +128,7 @@ def caps_chart(prediction: WhatIf) -> Chart:
     places, baseline = cap_places(prediction), prediction.baseline
     low_ns, high_ns = (baseline.measured_step_ns + sign * prediction.uncertainty_ns for sign in (-1, 1))
     ends = [float(end) for scenario in prediction.of_settings for end in scenario.steps_within_ns]
-    up, ticks = _times([*ends, low_ns, high_ns, baseline.measured_step_ns], FRAME.bottom, FRAME.top)
+    up, ticks = times_axis([*ends, low_ns, high_ns, baseline.measured_step_ns], FRAME.bottom, FRAME.top)
     across = axis(min(places.values()), max(places.values()), FRAME.left + MARGIN, FRAME.right - MARGIN)
     series = []
     for index, (number, scenarios) in enumerate(by_gpus(prediction)):
@@ -170,11 +167,11 @@ def rows_chart(prediction: WhatIf) -> Chart | None:
     scenarios = rows_besides_caps(prediction)
     if not scenarios:
         return None
-    bottom = FRAME.top + ROW * len(scenarios)
-    frame = Frame(height=bottom + FOOT, left=LEFT, right=RIGHT, bottom=bottom)
+    frame = rows_frame(len(scenarios))
     measured_ns = prediction.baseline.measured_step_ns
-    across, ticks = _times([measured_ns, *(end for each in scenarios for end in each.steps_within_ns)], LEFT, RIGHT)
-    places = [frame.top + ROW * (place + 0.5) for place in range(len(scenarios))]
+    ends = (end for each in scenarios for end in each.steps_within_ns)
+    across, ticks = times_axis([measured_ns, *ends], frame.left, frame.right)
+    places = row_places(len(scenarios))
     names = [row_words(each) for each in scenarios]
     marks = [
         _predicted(each, name, place, across, sideways=True)
@@ -212,15 +209,3 @@ def _predicted(
     words += f"; ? {scenario.why}" if scenario.why else ""
     x, y = (step, place) if sideways else (place, step)
     return ChartMark(x, y, words, along(low_ns), along(high_ns), not scenario.reliable)
-
-
-def _times(values_ns: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[Tick]]:
-    """Return an axis that has these times, and round figures on it, in ms."""
-    least, most = min(values_ns), max(values_ns)
-    air = AIR * (most - least) or 0.01 * most
-    low_ns, high_ns = least - air, most + air
-    every = rounded_up((high_ns - low_ns) / TICKS)
-    digits = max(0, -floor(log10(every / NS_PER_MS)))
-    marks = [multiple * every for multiple in range(ceil(low_ns / every), floor(high_ns / every) + 1)]
-    place = axis(low_ns, high_ns, start, end)
-    return place, [Tick(place(mark), f"{mark / NS_PER_MS:,.{digits}f}") for mark in marks]

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import log2
 
 from analyzers.comparison import CellRow, Ratio, Scaling
-from analyzers.units import ms, percent
-from tracer.views import SERIES, SPLIT_PARTS, count, in_legend
-from tracer.views.html.chart import FRAME, OUTLINES, Chart, ChartMark, GuideLine, Series, StepBar, Tick, axis, joined
+from analyzers.units import NS_PER_MS, ms, percent
+from tracer.views import COMM, MOST_LINES, MOST_TICKS, SPLIT_PARTS, PlotPoint, count, in_legend, spread_out, ticks_of
+from tracer.views.html.chart import (
+    FRAME,
+    INK,
+    OUTLINES,
+    Chart,
+    ChartMark,
+    GuideLine,
+    Series,
+    StepBar,
+    Tick,
+    axis,
+    joined,
+    line_series,
+    row_places,
+    rows_frame,
+    times_axis,
+)
+from tracer.views.html.panel_charts import panel_charts
 from tracer.views.html.templates import filled
-from tracer.views.sections.results import grouped, picture_of, scaling_tables, scaling_title
+from tracer.views.sections.results import (
+    MOST_CELLS,
+    PANELS,
+    cell_words,
+    grouped,
+    left_out,
+    scaling_tables,
+    scaling_title,
+    study_panels,
+    subtraction_rows,
+)
 
 # Which of the study's definitions stand below which table.
 MEANINGS = {
@@ -28,16 +55,21 @@ UNFOLDED = ("shares", "time", "weak", "strong", "bandwidth")
 # What the page draws by itself.
 OWN = "shares"
 PERCENTS = range(0, 101, 25)
+# Between the marks of one row, whose intervals would hide one another.
+BESIDE = 4
 
 
-def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, bytes]) -> str:
-    """Build the page, with the same pictures on a light and on a dark ground, by file name."""
+@dataclass(frozen=True)
+class TableCharts:
+    """What is drawn beside a table, and what is left out of it."""
+
+    charts: Sequence[Chart]
+    notes: Sequence[str]
+
+
+def scaling_html(study: Scaling) -> str:
+    """Build the page."""
     shown = sorted(scaling_tables(study), key=lambda table: table.name != OWN)
-    pictures = {
-        table.name: {"light": _embedded(light[name]), "dark": _embedded(dark[name])}
-        for table in shown
-        if (name := picture_of(table)) in light and name in dark and table.name != OWN
-    }
     meanings = {table: {name: study.definitions[name] for name in names} for table, names in MEANINGS.items()}
     bars = _bars(study)
     drawn = {field for bar in bars for field, share, _ in bar.parts if share}
@@ -48,7 +80,7 @@ def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, 
             "title": scaling_title(study),
             "warnings": [str(warning) for warning in study.warnings],
             "tables": shown,
-            "pictures": pictures,
+            "drawn": {**{name: _drawn(study, name) for name in PANELS}, "subtraction": _subtraction(study)},
             "meanings": meanings,
             "unfolded": UNFOLDED,
             "efficiency": _efficiency(study),
@@ -59,63 +91,102 @@ def scaling_html(study: Scaling, light: Mapping[str, bytes], dark: Mapping[str, 
     )
 
 
-def _embedded(picture: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(picture).decode("ascii")
+def _drawn(study: Scaling, name: str) -> TableCharts:
+    rows, notes = study_panels(study, PANELS[name])
+    return TableCharts([chart for row in rows for chart in panel_charts(row)], notes)
+
+
+def _subtraction(study: Scaling) -> TableCharts:
+    """Draw what subtraction would have said beside what was measured, a row for each cell."""
+    whole, marks = subtraction_rows(study)
+    if not whole:
+        return TableCharts([], [])
+    cells = spread_out(whole, MOST_CELLS)
+    names = [cell_words(study, cell) for cell in cells]
+    drawn = [spread_out(each.points, MOST_CELLS) for each in marks]
+    frame, places = rows_frame(len(cells)), row_places(len(cells))
+    times = [0.0, *(point.x * NS_PER_MS for points in drawn for point in points if point is not None)]
+    across, ticks = times_axis(times, frame.left, frame.right)
+
+    def mark(point: PlotPoint, place: float, words: str) -> ChartMark:
+        # An interval goes as far as the axis, which all points make.
+        low, high = (
+            None if end is None else min(max(across(end * NS_PER_MS), frame.left), frame.right)
+            for end in (point.low, point.high)
+        )
+        return ChartMark(across(point.x * NS_PER_MS), place, f"{words}: {point.x:,.3f} ms", low, high)
+
+    series = [
+        Series(
+            each.label,
+            color,
+            OUTLINES[number],
+            [
+                mark(point, place + BESIDE * number, f"{name}, {each.label}")
+                for point, place, name in zip(points, places, names, strict=True)
+                if point is not None
+            ],
+        )
+        for number, (each, points, color) in enumerate(zip(marks, drawn, (COMM.color, INK, INK), strict=True))
+    ]
+    chart = Chart(
+        label="Exposed communication, measured and subtracted",
+        x="ms per step",
+        y="",
+        across=ticks,
+        up=[Tick(place, name) for place, name in zip(places, names, strict=True)],
+        series=series,
+        lines=[GuideLine(joined([(across(0), frame.top), (across(0), frame.bottom)]), "grid", "0")],
+        sideways=True,
+        frame=frame,
+    )
+    return TableCharts([chart], left_out(len(whole), len(cells), "cells"))
 
 
 def _bars(study: Scaling) -> list[StepBar]:
     fields = [part.field for part in SPLIT_PARTS]
     return [
-        _bar(cell, study.device_noun)
+        _bar(cell, cell_words(study, cell))
         for cell, _, _ in grouped(study)
         if all(cell.shares.get(name) is not None for name in fields)
     ]
 
 
-def _bar(cell: CellRow, noun: str) -> StepBar:
+def _bar(cell: CellRow, name: str) -> StepBar:
     """Show what a cell's profiled steps are made of, in shares of their time; and their median."""
     shares = [(part, cell.shares[part.field] or 0.0) for part in SPLIT_PARTS]
     parts = [(part.field, share, f"{part.label} {percent(share)}") for part, share in shares]
-    name = f"{cell.strategy}, {count(cell.gpus, noun)}, batch {cell.batch:,}"
     return StepBar(name, ms(cell.measured["span_ns"].median or 0.0), parts)
 
 
-def _efficiency(study: Scaling) -> Chart | None:
-    """Draw each strategy's and batch's efficiency over devices; None where nothing compares."""
+def _efficiency(study: Scaling) -> TableCharts:
+    """Draw each strategy's and batch's efficiency over devices; nothing where nothing compares."""
     noun = study.device_noun
     rows = [(row, row.efficiency) for row in study.weak if row.gpus > 1 and row.efficiency is not None]
     if not rows:
-        return None
+        return TableCharts([], [])
     numbers = sorted({1, *(row.gpus for row, _ in rows)})
     # What cannot be told makes no axis.
     top = 1.05 * max([1.0, *(efficiency.value for _, efficiency in rows if efficiency.is_told)])
     across, up = axis(0, log2(numbers[-1]), FRAME.left, FRAME.right), axis(0, top, FRAME.bottom, FRAME.top)
-    marks: dict[tuple[str, int], list[ChartMark]] = {}
+    marks: dict[str, list[ChartMark]] = {}
     for row, efficiency in sorted(rows, key=lambda each: each[0].gpus):
+        name = f"{row.strategy}, batch {row.batch:,}"
         words = f"{row.strategy}, {count(row.gpus, noun)}, batch {row.batch:,}: {_told(efficiency)}"
-        points = marks.setdefault((row.strategy, row.batch), [ChartMark(across(0), up(1.0), f"one {noun}")])
+        points = marks.setdefault(name, [ChartMark(across(0), up(1.0), f"one {noun}")])
         height = up(min(efficiency.value, top))
         points.append(ChartMark(across(log2(row.gpus)), height, words, hollow=not efficiency.is_told))
-    return Chart(
+    lines = spread_out(list(marks.items()), MOST_LINES)
+    chart = Chart(
         label=f"Weak efficiency over {noun}s",
         x=f"{noun}s",
         y="",
-        across=[Tick(across(log2(gpus)), f"{gpus}") for gpus in numbers],
+        across=[Tick(across(log2(gpus)), f"{gpus}") for gpus in ticks_of(numbers, MOST_TICKS)],
         up=[Tick(up(number / 100), f"{number} %") for number in PERCENTS],
-        series=[
-            Series(
-                f"{name}, batch {batch:,}",
-                SERIES[at % len(SERIES)],
-                # Where colors come again, they come with other outlines, and dashed.
-                OUTLINES[(at + at // len(SERIES)) % len(OUTLINES)],
-                points,
-                joined([(point.x, point.y) for point in points]),
-                is_dashed=at >= len(SERIES),
-            )
-            for at, ((name, batch), points) in enumerate(marks.items())
-        ],
+        series=[line_series(number, name, points) for number, (name, points) in enumerate(lines)],
         lines=[GuideLine(joined([(FRAME.left, up(1.0)), (FRAME.right, up(1.0))]), "dashed", "ideal")],
     )
+    return TableCharts([chart], left_out(len(marks), len(lines), "lines"))
 
 
 def _told(efficiency: Ratio) -> str:

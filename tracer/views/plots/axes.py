@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from analyzers.statistics import Limits
-from tracer.views import Theme, plain
+from tracer.views import (
+    NARROW,
+    REACH,
+    Panel,
+    PlotLine,
+    PlotPoint,
+    Theme,
+    labels_of,
+    plain,
+    short_number,
+    ticks_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,60 +36,15 @@ if TYPE_CHECKING:
 # 10 inches at 160 dots: sharp, and still read where a page shows it 1000 pixels wide.
 WIDTH_IN, DPI = 10.0, 160
 PANEL_HEIGHT_IN = 3.0
+# What a row's panels have of its width beside the legend, and what a tick's figure needs of it.
+PANELS_SHARE, TICK_IN = 0.75, 0.5
 MARKERS = "osD^vP*X"
 # The forms of files, and what of their metadata would say when they were made.
 FORMS = {"png": (), "svg": ("Date",), "pdf": ("CreationDate",)}
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 DASHED = (0, (4, 3))
-# An interval is drawn up to this factor of its point, so that one that says nothing does not make the axis.
-REACH = 1.5
-# An axis whose ends lie no further apart than by this factor has even ticks.
-NARROW = 3.0
 
 Color: TypeAlias = "str | tuple[float, float, float, float]"
-
-
-@dataclass(frozen=True)
-class PlotPoint:
-    """A point of a line; `low` and `high` are what the quartiles give."""
-
-    x: float
-    y: float
-    low: float | None = None
-    high: float | None = None
-    uncertain: bool = False
-
-
-@dataclass(frozen=True)
-class PlotLine:
-    """One line: its label, the place of its color on the ramp (0 to 1), its points, and what is ideal at each x."""
-
-    label: str
-    place: float
-    points: Sequence[PlotPoint]
-    ideal: Sequence[tuple[float, float]] = ()
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One set of axes; both are logarithmic, y with a tick at each doubling where asked for.
-
-    `ideal` is what is ideal for all lines. Where there are no lines, `empty` is written there.
-    """
-
-    title: str
-    x: str
-    y: str
-    lines: Sequence[PlotLine]
-    ideal: Sequence[tuple[float, float]] = ()
-    doublings: bool = False
-    empty: str = "nothing to compare"
-
-
-def places(values: Iterable[int]) -> dict[int, float]:
-    """Space the values, in order, evenly from 0 to 1: their places on the ramp of colors."""
-    ordered = sorted(set(values))
-    return {value: index / max(len(ordered) - 1, 1) for index, value in enumerate(ordered)}
 
 
 @contextmanager
@@ -161,15 +124,21 @@ def grid(rows: Sequence[Sequence[Panel]], theme: Theme, width_in: float = WIDTH_
     figure = blank(PANEL_HEIGHT_IN * len(rows), width_in)
     axes = figure.subplots(len(rows), len(rows[0]), sharey="row", sharex="row", squeeze=False)
     for panels, row in zip(rows, axes, strict=True):
-        labels = dict.fromkeys(line.label for panel in panels for line in sorted(panel.lines, key=attrgetter("place")))
-        markers = {label: MARKERS[number % len(MARKERS)] for number, label in enumerate(labels)}
+        markers = {label: MARKERS[number % len(MARKERS)] for number, label in enumerate(labels_of(panels))}
         swept = sorted({point.x for panel in panels for line in panel.lines for point in line.points})
         for panel, axis in zip(panels, row, strict=True):
             _draw(axis, panel, markers, theme)
         for panel, axis in zip(panels, row, strict=True):
-            _scale(axis, panel, swept)
+            _scale(axis, panel, swept, int(PANELS_SHARE * width_in / len(panels) / TICK_IN))
             axis.set_ylabel(panel.y if panel is panels[0] else "")
         _legend(panels, row, markers, theme)
+    return figure
+
+
+def noted(figure: Figure, notes: Sequence[str], theme: Theme) -> Figure:
+    """Write notes below a figure."""
+    if notes:
+        figure.supxlabel(words(" ".join(notes)), fontsize=8.5, color=theme.faint)
     return figure
 
 
@@ -195,20 +164,25 @@ def _draw_line(axis: Axes, line: PlotLine, marker: str, theme: Theme) -> None:
     if line.ideal:
         _draw_ideal(axis, line.ideal, color)
     axis.plot([point.x for point in points], [point.y for point in points], color=color, linewidth=1.6)
-    for point in points:
-        if point.low is not None and point.high is not None:
-            _draw_interval(axis, point.x, (point.low, point.high), (point.y / REACH, point.y * REACH), color)
-        face = theme.ground if point.uncertain else color
-        axis.plot(point.x, point.y, marker=marker, markersize=6, color=color, markerfacecolor=face)
+    _draw_intervals(axis, points, color)
+    # All marks of a look at once: a study may have thousands.
+    for face, uncertain in ((color, False), (theme.ground, True)):
+        marks = [(point.x, point.y) for point in points if point.uncertain is uncertain]
+        look: dict[str, Any] = {"marker": marker, "markersize": 6, "color": color, "markerfacecolor": face}
+        axis.plot(*zip(*marks, strict=True), linestyle="", **look) if marks else None
 
 
-def _draw_interval(axis: Axes, x: float, interval: Limits, within: Limits, color: Color) -> None:
-    """Draw what a point lies between; where that goes on beyond what is drawn, an arrow says so."""
-    low, high = max(interval[0], within[0]), min(interval[1], within[1])
-    axis.plot([x] * 2, [low, high], color=color, linewidth=1.0, alpha=0.7)
-    for end, is_cut, arrow in ((low, low > interval[0], "v"), (high, high < interval[1], "^")):
-        if is_cut:
-            axis.plot(x, end, marker=arrow, markersize=4, color=color)
+def _draw_intervals(axis: Axes, points: Sequence[PlotPoint], color: Color) -> None:
+    """Draw what points lie between; where that goes on beyond what is drawn, an arrow says so."""
+    known = [(point, point.low, point.high) for point in points if point.low is not None and point.high is not None]
+    lows = [max(low, point.y / REACH) for point, low, _ in known]
+    highs = [min(high, point.y * REACH) for point, _, high in known]
+    axis.vlines([point.x for point, _, _ in known], lows, highs, color=color, linewidth=1.0, alpha=0.7)
+    below = [(point.x, end) for (point, low, _), end in zip(known, lows, strict=True) if end > low]
+    above = [(point.x, end) for (point, _, high), end in zip(known, highs, strict=True) if end < high]
+    for ends, arrow in ((below, "v"), (above, "^")):
+        if ends:
+            axis.plot(*zip(*ends, strict=True), marker=arrow, markersize=4, color=color, linestyle="")
 
 
 def _legend(panels: Sequence[Panel], row: Sequence[Axes], markers: Mapping[str, str], theme: Theme) -> None:
@@ -236,8 +210,8 @@ def ramp(theme: Theme, position: float) -> tuple[float, float, float, float]:
     return colormaps["viridis"](first + (last - first) * position)
 
 
-def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
-    """Space doublings equally, with a tick at each value that was swept."""
+def _scale(axis: Axes, panel: Panel, swept: Sequence[float], most: int) -> None:
+    """Space doublings equally, with ticks at values that were swept, at most so many."""
     from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator
 
     if not swept:
@@ -246,7 +220,7 @@ def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
         return
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2 if panel.doublings else 10)
-    write_ticks(axis.xaxis, FixedLocator(swept), _number)
+    write_ticks(axis.xaxis, FixedLocator(ticks_of(swept, most)), short_number)
     axis.margins(x=0.08, y=0.12)
     low, high = axis.get_ylim()
     if high < NARROW * low:
@@ -254,7 +228,7 @@ def _scale(axis: Axes, panel: Panel, swept: Sequence[float]) -> None:
         ticks: Locator = FixedLocator(MaxNLocator(5, steps=(1, 2, 2.5, 5, 10)).tick_values(low, high))
     else:
         ticks = LogLocator(2) if panel.doublings else LogLocator(subs=(1, 2, 5))
-    write_ticks(axis.yaxis, ticks, _number)
+    write_ticks(axis.yaxis, ticks, short_number)
 
 
 def write_ticks(dimension: Axis, locator: Locator, written: Callable[[float], str]) -> None:
@@ -264,7 +238,3 @@ def write_ticks(dimension: Axis, locator: Locator, written: Callable[[float], st
     dimension.set_major_locator(locator)
     dimension.set_major_formatter(lambda value, _: written(value))
     dimension.set_minor_locator(NullLocator())
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"

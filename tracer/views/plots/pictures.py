@@ -44,9 +44,11 @@ def figure(report: Report, kind: str, calibration: Calibration | None, theme: Th
 
 
 def scaling_picture(study: Scaling, form: str, theme: Theme = LIGHT) -> bytes:
-    """Return a sweep's weak and strong speedups over GPUs. Raises TracerError if nothing compares."""
+    """Return a sweep's speedups over GPUs and epochs over batches. Raises TracerError if nothing compares."""
     with style(theme, TEXT_PT):
         drawn = speedups(study, theme)
         if drawn is None:
-            raise TracerError(f"{study.name}: no scaling to draw: no cells on 1 and on more GPUs can be compared")
+            raise TracerError(
+                f"{study.name}: no scaling to draw: no cells on 1 and on more GPUs, or of several batches, to compare"
+            )
         return saved(drawn, form)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.prediction import Prediction, WhatIf
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import LIGHT, Theme, sentence
+from tracer.views import LIGHT, Theme, places, sentence
 from tracer.views.html import by_gpus, cap_places
-from tracer.views.plots.axes import MARKERS, places, ramp, saved, style, write_ticks
+from tracer.views.plots.axes import MARKERS, ramp, saved, style, write_ticks
 from tracer.views.plots.layout import TEXT_PT, Entry, Sheet, framed
 from tracer.views.sections.results import (
     cap,

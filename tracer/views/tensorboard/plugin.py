@@ -29,9 +29,8 @@ from analyzers.reporting import drawn_ranks, lanes, path_lanes, report
 from analyzers.run import find
 from tracer.reading import ListedRun, Readers, leads_out, list_runs, read_lanes, read_run
 from tracer.serving import names_this_machine
-from tracer.views import DARK, LIGHT, plain
+from tracer.views import plain
 from tracer.views.html import error_html, report_html, scaling_html, scripts_policy
-from tracer.views.plots import plots
 
 # How long a listing is good for, and how many runs and reports are kept.
 FRESH_S = 5.0
@@ -163,8 +162,7 @@ def page(run: ListedRun) -> str:
 
 
 def _of_sweep(path: Path) -> str:
-    swept = study(path, summarize)
-    return scaling_html(swept, plots(swept, LIGHT), plots(swept, DARK))
+    return scaling_html(study(path, summarize))
 
 
 def _of_run(path: Path) -> str:

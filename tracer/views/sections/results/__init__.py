@@ -1,7 +1,7 @@
 """Sections of results other than a report.
 
 `comparison` with `comparison_tables` arrange a comparison; `scaling` with `scaling_citations`, `prediction`,
-`calibration` and `hta` a sweep, a prediction, a calibration, HTA's tables.
+`calibration` and `hta` a sweep, a prediction, a calibration, HTA's tables; `scaling_panels` a sweep's pictures.
 
 Decisions: docs/dev/decisions/views.md
 """
@@ -40,4 +40,15 @@ from tracer.views.sections.results.scaling import (
     scaling_tables,
     scaling_text,
     scaling_title,
+)
+from tracer.views.sections.results.scaling_panels import (
+    MOST_CELLS,
+    PANELS,
+    cell_words,
+    epoch_over_batch,
+    left_out,
+    strong_over_gpus,
+    study_panels,
+    subtraction_rows,
+    weak_over_gpus,
 )
