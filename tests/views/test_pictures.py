@@ -220,6 +220,14 @@ def test_what_the_profiler_did_is_said(distortion, said):
         assert any(text.startswith(said) for text in texts), kind
 
 
+def test_a_pictured_step_says_its_own_length_beside_the_factor_of_all():
+    found = reported(DDP4)
+    with style(LIGHT, TEXT_PT):
+        said = " ".join(text.get_text() for text in drawn_words(figure(found, "timeline", None, LIGHT)))
+    assert f": of median length, {ms(found.timeline.span_ns)}. Heights" in said
+    assert f"{found.run.controls.distortion:.2f} times that" in said and "as shown" not in said
+
+
 def test_bounds_are_marked():
     bounded = [replace(row, bound=True) for row in reported(DDP4).collectives]
     with style(LIGHT, TEXT_PT):

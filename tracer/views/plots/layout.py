@@ -66,14 +66,14 @@ def sheet(report: Report, title: str, entries: Sequence[Entry], notes: Sequence[
 
 
 def profiler_note(report: Report) -> str:
-    """Say what a step takes without the profiler, and how far that may have made what is shown."""
+    """Say what a step takes without the profiler, and how much longer the recording's profiled steps are."""
     distortion, step_ns = report.run.controls.distortion, report.run.controls.unprofiled_step_ns
     if distortion is None or step_ns is None:
         return "Uncertain: what the profiler adds to these times is not known."
-    step = f"Without the profiler a step takes {ms(step_ns)}"
+    step = f"without the profiler a step takes {ms(step_ns)}; the recording's profiled steps take"
     if distortion > HIGH_DISTORTION:
-        return f"Distorted: {step}, with it, as shown, {distortion:.2f} times that: idle time and waiting above all."
-    return f"{step}, with it, as shown, {distortion:.3f} times that."
+        return f"Distorted: {step} {distortion:.2f} times that: idle time and waiting above all."
+    return f"{step[:1].upper()}{step[1:]} {distortion:.3f} times that."
 
 
 def framed(around: Sheet, body_in: float, theme: Theme, width_in: float = COLUMN_IN) -> Figure:

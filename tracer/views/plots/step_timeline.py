@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzers.layers import BucketRow
 from analyzers.reporting import Lane, Mark, Report, Timeline
-from analyzers.units import NS_PER_MS
+from analyzers.units import NS_PER_MS, ms
 from tracer.errors import TracerError
 from tracer.views import COMPUTE, COPY, EXPOSED, HIDDEN, TRANSFER, UNRESOLVED, WAITING, Theme, milliseconds, size
 from tracer.views.plots.layout import (
@@ -45,7 +45,7 @@ def timeline(report: Report, theme: Theme) -> Figure:
         raise TracerError(f"{report.run.name}: no timeline to draw: no step has any length")
     signs = meanings([mark for lane in drawn.lanes for mark in lane.marks])
     notes = [
-        f"{_place(drawn)}: the step of median length. Heights: how busy it is.",
+        f"{_place(drawn)} Heights: how busy it is.",
         *([f"Marks: {'; '.join(signs)}."] if signs else []),
     ]
     around = sheet(report, "One step in time", _lane_entries(drawn, theme), notes)
@@ -68,7 +68,8 @@ def lane_names(lanes: Sequence[Lane]) -> list[str]:
 
 
 def _place(drawn: Timeline) -> str:
-    return f"Rank {drawn.rank}, device {drawn.device}, step {drawn.step}"
+    """Say which step is drawn, and its own length, which is not that of the controls' profiled steps."""
+    return f"Rank {drawn.rank}, device {drawn.device}, step {drawn.step}: of median length, {ms(drawn.span_ns)}."
 
 
 def _lane_entries(drawn: Timeline, theme: Theme) -> list[Entry]:
@@ -132,7 +133,7 @@ def buckets(report: Report, theme: Theme) -> Figure:
     if not any(row.overlapped_ns + row.exposed_ns for row in reductions):
         raise TracerError(f"{report.run.name}: no buckets to draw: their kernels take no time in this step")
     notes = [
-        f"{_place(report.timeline)}: the step of median length. Right: each kernel's time twice, as waiting and "
+        f"{_place(report.timeline)} Right: each kernel's time twice, as waiting and "
         "transfer, and below as hidden beside compute and exposed; behind it what is exposed, ms.",
         *(["Members are missing from the run: the transfer is at most this long."] if _is_bound(reductions) else []),
     ]
