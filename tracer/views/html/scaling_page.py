@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import log2
 
 from analyzers.comparison import CellRow, Ratio, Scaling
 from analyzers.units import NS_PER_MS, ms, percent
-from tracer.views import COMM, MOST_LINES, MOST_TICKS, SPLIT_PARTS, PlotPoint, count, in_legend, spread_out, ticks_of
+from tracer.views import COMM, MOST_LINES, MOST_TICKS, SPLIT_PARTS, count, in_legend, spread_out, ticks_of
 from tracer.views.html.chart import (
     FRAME,
     INK,
     OUTLINES,
+    ROWS_LEFT,
     Chart,
     ChartMark,
     GuideLine,
@@ -31,6 +32,7 @@ from tracer.views.html.templates import filled
 from tracer.views.sections.results import (
     MOST_CELLS,
     PANELS,
+    RowMarks,
     cell_words,
     grouped,
     left_out,
@@ -101,41 +103,19 @@ def _subtraction(study: Scaling) -> TableCharts:
     whole, marks = subtraction_rows(study)
     if not whole:
         return TableCharts([], [])
-    cells = spread_out(whole, MOST_CELLS)
-    names = [cell_words(study, cell) for cell in cells]
-    drawn = [spread_out(each.points, MOST_CELLS) for each in marks]
-    frame, places = rows_frame(len(cells)), row_places(len(cells))
-    times = [0.0, *(point.x * NS_PER_MS for points in drawn for point in points if point is not None)]
+    cells, noun = spread_out(whole, MOST_CELLS), study.device_noun
+    names = [cell_words(cell, noun) for cell in cells]
+    marks = [replace(each, points=spread_out(each.points, MOST_CELLS)) for each in marks]
+    frame = rows_frame(len(cells))
+    times = [0.0, *(point.x * NS_PER_MS for each in marks for point in each.points if point is not None)]
     across, ticks = times_axis(times, frame.left, frame.right)
-
-    def mark(point: PlotPoint, place: float, words: str) -> ChartMark:
-        # An interval goes as far as the axis, which all points make.
-        low, high = (
-            None if end is None else min(max(across(end * NS_PER_MS), frame.left), frame.right)
-            for end in (point.low, point.high)
-        )
-        return ChartMark(across(point.x * NS_PER_MS), place, f"{words}: {point.x:,.3f} ms", low, high)
-
-    series = [
-        Series(
-            each.label,
-            color,
-            OUTLINES[number],
-            [
-                mark(point, place + BESIDE * number, f"{name}, {each.label}")
-                for point, place, name in zip(points, places, names, strict=True)
-                if point is not None
-            ],
-        )
-        for number, (each, points, color) in enumerate(zip(marks, drawn, (COMM.color, INK, INK), strict=True))
-    ]
     chart = Chart(
         label="Exposed communication, measured and subtracted",
         x="ms per step",
         y="",
         across=ticks,
-        up=[Tick(place, name) for place, name in zip(places, names, strict=True)],
-        series=series,
+        up=[Tick(place, name) for place, name in zip(row_places(len(cells)), names, strict=True)],
+        series=[_row_marks(each, number, names, across) for number, each in enumerate(marks)],
         lines=[GuideLine(joined([(across(0), frame.top), (across(0), frame.bottom)]), "grid", "0")],
         sideways=True,
         frame=frame,
@@ -143,10 +123,24 @@ def _subtraction(study: Scaling) -> TableCharts:
     return TableCharts([chart], left_out(len(whole), len(cells), "cells"))
 
 
+def _row_marks(marks: RowMarks, number: int, names: Sequence[str], across: Callable[[float], float]) -> Series:
+    """Draw the marks of one look, a little below those before; intervals end where the axis does."""
+    drawn = []
+    for point, name, place in zip(marks.points, names, row_places(len(names)), strict=True):
+        if point is not None:
+            low, high = (
+                None if end is None else min(max(across(end * NS_PER_MS), ROWS_LEFT), FRAME.right)
+                for end in (point.low, point.high)
+            )
+            words = f"{name}, {marks.label}: {point.x:,.3f} ms"
+            drawn.append(ChartMark(across(point.x * NS_PER_MS), place + BESIDE * number, words, low, high))
+    return Series(marks.label, COMM.color if number == 0 else INK, OUTLINES[number], drawn)
+
+
 def _bars(study: Scaling) -> list[StepBar]:
-    fields = [part.field for part in SPLIT_PARTS]
+    fields, noun = [part.field for part in SPLIT_PARTS], study.device_noun
     return [
-        _bar(cell, cell_words(study, cell))
+        _bar(cell, cell_words(cell, noun))
         for cell, _, _ in grouped(study)
         if all(cell.shares.get(name) is not None for name in fields)
     ]

@@ -115,7 +115,8 @@ def _listed(study: Scaling, cells: Sequence[CellRow]) -> tuple[Figure, Axes]:
     """Return a figure with a line for each cell, the first on top."""
     figure = blank(MARGINS_IN + BAR_HEIGHT_IN * len(cells))
     axis = figure.subplots()
-    axis.set_yticks(range(len(cells)), [cell_words(study, cell) for cell in cells])
+    noun = study.device_noun
+    axis.set_yticks(range(len(cells)), [cell_words(cell, noun) for cell in cells])
     axis.set_ylim(len(cells) - 0.5, -0.5)
     axis.grid(False, axis="y")
     return figure, axis

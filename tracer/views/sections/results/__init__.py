@@ -44,6 +44,7 @@ from tracer.views.sections.results.scaling import (
 from tracer.views.sections.results.scaling_panels import (
     MOST_CELLS,
     PANELS,
+    RowMarks,
     cell_words,
     epoch_over_batch,
     left_out,

@@ -69,13 +69,14 @@ def _lines(points: Iterable[_LinePoint], values: Iterable[int], label: Callable[
 
 def step_over_batch(study: Scaling, strategy: str) -> Panel:
     """Draw steps over the batch; one device's line is what the others should be."""
+    noun = study.device_noun
     points = [_LinePoint(cell.gpus, _step(cell)) for cell in _timed(study, strategy)]
     lines = _lines(
         points,
         (cell.gpus for cell in study.cells),
-        lambda gpus: count(gpus, study.device_noun) + " (ideal)" * (gpus == 1),
+        lambda gpus: count(gpus, noun) + " (ideal)" * (gpus == 1),
     )
-    return Panel(f"{strategy}: time of a step", f"batch per {study.device_noun}", "step, ms", lines)
+    return Panel(f"{strategy}: time of a step", f"batch per {noun}", "step, ms", lines)
 
 
 def _timed(study: Scaling, strategy: str) -> list[CellRow]:
@@ -97,22 +98,24 @@ def _point(
 
 def epoch_over_batch(study: Scaling, strategy: str) -> Panel:
     """Draw epochs over the batch, a line for each number of devices."""
+    noun = study.device_noun
     points = [
         _LinePoint(row.gpus, _epoch(cell, row, row.batch), (row.ideal_epoch_ns or 0) / NS_PER_S or None)
         for cell, row in _epochs(study, strategy)
     ]
-    lines = _lines(points, (cell.gpus for cell in study.cells), lambda gpus: count(gpus, study.device_noun))
-    return Panel(f"{strategy}: {EPOCH} over the batch", f"batch per {study.device_noun}", "epoch, s", lines)
+    lines = _lines(points, (cell.gpus for cell in study.cells), lambda gpus: count(gpus, noun))
+    return Panel(f"{strategy}: {EPOCH} over the batch", f"batch per {noun}", "epoch, s", lines)
 
 
 def epoch_over_gpus(study: Scaling, strategy: str) -> Panel:
     """Draw epochs over devices, a line for each batch."""
+    noun = study.device_noun
     points = [
         _LinePoint(row.batch, _epoch(cell, row, row.gpus), (row.ideal_epoch_ns or 0) / NS_PER_S or None)
         for cell, row in _epochs(study, strategy)
     ]
-    lines = _lines(points, (row.batch for row in study.weak), lambda batch: f"batch {batch:,} a {study.device_noun}")
-    return Panel(f"{strategy}: {EPOCH} over {study.device_noun}s", f"{study.device_noun}s", "epoch, s", lines)
+    lines = _lines(points, (row.batch for row in study.weak), lambda batch: f"batch {batch:,} a {noun}")
+    return Panel(f"{strategy}: {EPOCH} over {noun}s", f"{noun}s", "epoch, s", lines)
 
 
 EPOCH = "time of an epoch (derived)"
@@ -129,40 +132,44 @@ def _epoch(cell: CellRow, row: WeakRow, x: float) -> PlotPoint:
 
 def weak_over_gpus(study: Scaling, strategy: str) -> Panel:
     """Draw scaled speedups over devices, a line for each batch per device."""
+    noun = study.device_noun
     points = [_speedup(row.batch, row.gpus, row.scaled_speedup) for row in _own(study.weak, strategy)]
     batches = {row.batch for row in study.weak if row.gpus > 1 and row.scaled_speedup}
-    lines = _compared(_lines(filter(None, points), batches, lambda batch: f"batch {batch:,} a {study.device_noun}"))
-    title = f"{strategy}: weak scaling, batch per {study.device_noun} fixed"
-    return Panel(title, f"{study.device_noun}s", "scaled speedup", lines, _ideal(lines), doublings=True)
+    lines = _compared(_lines(filter(None, points), batches, lambda batch: f"batch {batch:,} a {noun}"))
+    title = f"{strategy}: weak scaling, batch per {noun} fixed"
+    return Panel(title, f"{noun}s", "scaled speedup", lines, _ideal(lines), doublings=True)
 
 
 def weak_over_batch(study: Scaling, strategy: str) -> Panel:
     """Draw scaled speedups over the batch per device, a line for each number of devices."""
+    noun = study.device_noun
     parallel = [row for row in _own(study.weak, strategy) if row.gpus > 1]
     points = [_speedup(row.gpus, row.batch, row.scaled_speedup, row.gpus) for row in parallel]
-    lines = _lines(filter(None, points), (row.gpus for row in study.weak), lambda gpus: f"{gpus} {study.device_noun}s")
-    batch = f"batch per {study.device_noun}"
+    lines = _lines(filter(None, points), (row.gpus for row in study.weak), lambda gpus: f"{gpus} {noun}s")
+    batch = f"batch per {noun}"
     return Panel(f"{strategy}: the same over the {batch}", batch, "scaled speedup", lines, doublings=True)
 
 
 def strong_over_gpus(study: Scaling, strategy: str) -> Panel:
     """Draw speedups over devices, a line for each global batch."""
+    noun = study.device_noun
     points = [_speedup(row.global_batch, row.gpus, row.speedup) for row in _own(study.strong, strategy)]
     batches = {row.global_batch for row in study.strong if row.gpus > 1 and row.speedup}
     lines = _compared(_lines(filter(None, points), batches, lambda batch: f"global batch {batch:,}"))
     title = f"{strategy}: strong scaling, global batch fixed"
-    x, empty = f"{study.device_noun}s", NO_COUNTERPART.format(noun=study.device_noun)
+    x, empty = f"{noun}s", NO_COUNTERPART.format(noun=noun)
     return Panel(title, x, "speedup", lines, _ideal(lines), doublings=True, empty=empty)
 
 
 def strong_over_batch(study: Scaling, strategy: str) -> Panel:
     """Draw speedups over the global batch, a line for each number of devices."""
+    noun = study.device_noun
     parallel = [row for row in _own(study.strong, strategy) if row.gpus > 1]
     points = [_speedup(row.gpus, row.global_batch, row.speedup, row.gpus) for row in parallel]
     numbers = (row.gpus for row in study.strong)
-    lines = _lines(filter(None, points), numbers, lambda gpus: f"{gpus} {study.device_noun}s")
+    lines = _lines(filter(None, points), numbers, lambda gpus: f"{gpus} {noun}s")
     title = f"{strategy}: the same over the global batch"
-    empty = NO_COUNTERPART.format(noun=study.device_noun)
+    empty = NO_COUNTERPART.format(noun=noun)
     return Panel(title, "global batch", "speedup", lines, doublings=True, empty=empty)
 
 
@@ -227,6 +234,6 @@ def _estimated(subtraction: Subtraction | None) -> PlotPoint | None:
     return PlotPoint(subtraction.estimate_ns / NS_PER_MS, 0, low, high)
 
 
-def cell_words(study: Scaling, cell: CellRow) -> str:
+def cell_words(cell: CellRow, noun: str) -> str:
     """Name a cell in a picture."""
-    return f"{cell.strategy}, {count(cell.gpus, study.device_noun)}, batch {cell.batch:,}"
+    return f"{cell.strategy}, {count(cell.gpus, noun)}, batch {cell.batch:,}"
