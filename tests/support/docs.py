@@ -185,7 +185,7 @@ def _piece(old: list[str], new: list[str]) -> tuple[float, str]:
 def draw_pages() -> None:
     """Draw pages of sample runs as a browser shows them."""
     from PIL import Image
-    from playwright.sync_api import sync_playwright  # of the extra `browser`
+    from playwright.sync_api import expect, sync_playwright  # of the extra `browser`
 
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -197,7 +197,8 @@ def draw_pages() -> None:
             size = {"width": 1060, "height": 2000} if seen else {"width": 1180, "height": 700}
             tab = browser.new_page(viewport=size, color_scheme="light")
             tab.goto(page.as_uri())
-            tab.wait_for_function("document.querySelector('#extent').textContent !== ''")
+            # Its own waiting for a script is what the page's policy refuses.
+            expect(tab.locator("#extent")).not_to_have_text("")
             if not seen:
                 tab.add_style_tag(content=BETWEEN)
             drawn = Image.open(io.BytesIO((tab.locator(seen) if seen else tab).screenshot()))
