@@ -1,7 +1,5 @@
 """Blocks of a document on a terminal, in markdown, and as a page lays them out."""
 
-import re
-
 import pytest
 
 from tracer.views.document import Caution, Column, Drawing, Heading, Paragraph, Span, Table, TitledTable, numbers, texts
@@ -50,23 +48,6 @@ def test_words_wrap_before_a_table_is_folded():
     assert lines[1].endswith("1.0")
     assert max(map(len, lines)) <= 40
     assert " ".join(lines[1:]).split().count("void") == 20
-
-
-def test_heads_are_dim_and_marked_rows_bold_as_rich_has_them():
-    columns = (Column("name\nof it", is_text=True), Column("a\nms"), Column("words", is_text=True))
-    long = "some long words that wrap surely"
-    table = Table(columns, [[["x", "1.0", long], ["yy", "22.0", "b"]], [["\u65e5\u672c", "3.0", "c"]]], {0, 2})
-    lines = rendered([[table]], 40, color=True).splitlines()[:-1]
-    styled = [re.sub(r"\x1b\[(\d)m", r"<\1>", line) for line in lines]
-    gap = "<0><{0}>  <0><{0}>"
-    assert styled == [
-        f"<2>name {gap.format(2)}   a{gap.format(2)}{'':27}<0>",
-        f"<2>of it{gap.format(2)}  ms{gap.format(2)}{'words':27}<0>",
-        f"<1>x    {gap.format(1)} 1.0{gap.format(1)}{'some long words that wrap':27}<0>",
-        f"<1>{'':7}<0><1>{'':6}<0><1>{'surely':27}<0>",
-        "yy     22.0  b",
-        f"<1>\u65e5\u672c {gap.format(1)} 3.0{gap.format(1)}{'c':27}<0>",
-    ]
 
 
 def test_prose_wraps_with_its_indent_and_drawings_do_not():

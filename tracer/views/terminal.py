@@ -11,7 +11,8 @@ from tracer.views.document import Block, Caution, Drawing, Heading, Paragraph, S
 from tracer.views.format import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
+    from rich.table import Table as RichTable
     from rich.text import Text
 
 # From this width on, tables show more columns; below, as many as fit a terminal of 80, and folded where it is narrower.
@@ -19,7 +20,6 @@ WIDE = 105
 # Numbers are never cut off: what is printed is as wide as it needs to be.
 _UNLIMITED = 1000
 _INDENT = 4
-_DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 # Between two columns; and the least that a column of words wraps to before its table is folded.
 _GAP = 2
 _FEWEST_LETTERS = 16
@@ -69,10 +69,10 @@ def _print(console: Console, block: Block | None, width: int | None) -> None:
     if block is None:
         console.print()
     elif isinstance(block, Table):
-        for number, widths in enumerate(_tables(block, width)):
+        for number, table in enumerate(_tables(block, width)):
             if number:
                 console.print()
-            console.file.writelines(f"{line}\n" for line in _lines(console, block, widths))
+            console.print(table)
     elif isinstance(block, Drawing):
         for line in block.lines:
             console.print(_drawn(line))
@@ -101,17 +101,14 @@ def _words(block: Heading | Paragraph | Caution) -> Text:
     return Text(plain(block.words), style="dim" if block.is_faint else "")
 
 
-def _tables(shown: Table, width: int | None) -> list[dict[int, int]]:
-    """Return the widths of each table's columns.
-
-    Where they are wider than the terminal words wrap, and columns go on in further tables.
-    """
+def _tables(shown: Table, width: int | None) -> list[RichTable]:
+    """Build the table; of one that is wider than the terminal words wrap, and its columns go on in further tables."""
     kept = [index for index, column in enumerate(shown.columns) if is_wide(width) or not column.wide]
     widths = {index: _column_width(shown, index) for index in kept}
-    _wrap_words(shown, widths, width or _UNLIMITED)
     if width is None:
-        return [widths]
-    return [{index: widths[index] for index in part} for part in _folded(shown, widths, width)]
+        return [_table(shown, widths)]
+    _wrap_words(shown, widths, width)
+    return [_table(shown, {index: widths[index] for index in part}) for part in _folded(shown, widths, width)]
 
 
 def _column_width(shown: Table, index: int) -> int:
@@ -146,61 +143,28 @@ def _folded(shown: Table, widths: Mapping[int, int], width: int) -> list[list[in
     return parts
 
 
-def _lines(console: Console, shown: Table, widths: Mapping[int, int]) -> Iterator[str]:
-    """Yield the lines of a table without borders: numbers to the right, text to the left.
+def _table(shown: Table, widths: Mapping[int, int]) -> RichTable:
+    """Build a table without borders: numbers to the right, text to the left."""
+    from rich.table import Table as RichTable
 
-    Rich's own table takes 0.2 ms for each cell, which is half a minute for a sweep's study of 3,000 recordings.
-    """
-    heads = [[plain(line) for line in shown.columns[index].head.split("\n")] for index in widths]
-    tallest = max(map(len, heads))
-    # Heads stand at the bottom, and rows at the top where words wrap.
-    yield from _row(console, shown, widths, [[*[""] * (tallest - len(head)), *head] for head in heads], is_head=True)
+    table = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="dim")
+    heads = {index: [plain(line) for line in shown.columns[index].head.split("\n")] for index in widths}
+    tallest = max(map(len, heads.values()))
+    for index, width in widths.items():
+        column = shown.columns[index]
+        # Heads stand at the bottom, and rows at the top where words wrap.
+        head = "\n".join([*[""] * (tallest - len(heads[index])), *heads[index]])
+        justify: JustifyMethod = "left" if column.is_text else "right"
+        table.add_column(head, justify=justify, no_wrap=not column.is_text, overflow="fold", max_width=width)
     number = 0
     for group in shown.groups:
         if number and shown.is_spaced:
-            yield ""
+            table.add_row()
         for row in group:
-            cells = [[plain(row[index])] for index in widths]
-            yield from _row(console, shown, widths, cells, is_marked=number in shown.marked)
+            style = "bold" if number in shown.marked else None
+            table.add_row(*(plain(row[index]) for index in widths), style=style)
             number += 1
-
-
-def _row(
-    console: Console,
-    shown: Table,
-    widths: Mapping[int, int],
-    cells: Sequence[Sequence[str]],
-    is_head: bool = False,
-    is_marked: bool = False,
-) -> Iterator[str]:
-    """Yield a row's lines, of which each cell has its own."""
-    columns = [
-        [part for line in cell for part in _wrapped(console, line, width, shown.columns[index].is_text)]
-        for cell, (index, width) in zip(cells, widths.items(), strict=True)
-    ]
-    height = max(map(len, columns))
-    tops = [height - len(lines) if is_head else 0 for lines in columns]
-    gaps = [*[_GAP] * (len(columns) - 1), 0]
-    style = console.is_terminal and (_DIM if is_head else _BOLD if is_marked else "")
-    for number in range(height):
-        pieces: list[str] = []
-        for lines, top, width, gap in zip(columns, tops, widths.values(), gaps, strict=True):
-            is_within = 0 <= number - top < len(lines)
-            pieces += [lines[number - top], " " * gap] if is_within else [" " * (width + gap)]
-        yield "".join(f"{style}{piece}{_PLAIN}" for piece in pieces if piece) if style else "".join(pieces)
-
-
-def _wrapped(console: Console, words: str, width: int, is_text: bool) -> list[str]:
-    """Return a cell's words in lines of its column's width."""
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    if not is_text:
-        words = words.rstrip()
-        return [" " * (width - cell_len(words)) + words]
-    if cell_len(words) <= width:
-        return [words + " " * (width - cell_len(words))]
-    return [line.plain for line in Text(words).wrap(console, width, justify="left", overflow="fold")]
+    return table
 
 
 def _drawn(line: Sequence[Span]) -> Text:
