@@ -247,6 +247,11 @@ class WeakRow(msgspec.Struct, frozen=True):
     subtraction: Subtraction | None = None
     why: str | None = None
 
+    @property
+    def speedup(self) -> Ratio | None:
+        """Return the scaled speedup."""
+        return self.scaled_speedup
+
 
 class StrongRow(msgspec.Struct, frozen=True):
     """A cell against the 1-GPU cell of its global batch; `efficiency` is `speedup` over `gpus`."""
@@ -374,18 +379,14 @@ def _comparisons(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> 
 
     parts = dict.fromkeys(("scaled_speedup", "speedup", "efficiency"), Ratio.__struct_fields__)
     parts["subtraction"] = Subtraction.__struct_fields__
-    records = []
-    for row in rows:
-        record: dict[str, Any] = {}
+    records: list[dict[str, Any]] = [{} for _ in rows]
+    for row, record in zip(rows, records, strict=True):
         for name in kind.__struct_fields__:
             value = getattr(row, name)
+            for part in parts.get(name, ()):
+                record[name if part == "value" else f"{name}_{part}"] = getattr(value, part, None)
             if name not in parts:
                 record[name] = value
-                continue
-            for part in parts[name]:
-                column = name if part == "value" else f"{name}_{part}"
-                record[column] = None if value is None else getattr(value, part)
-        records.append(record)
     return pd.DataFrame(records)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analyzers.comparison.scaling_document import CellRow, Ratio, StrongRow, WeakRow, device_noun
-from analyzers.comparison.scaling_pairs import Pair, paired
+from analyzers.comparison.scaling_pairs import Pair, Row, paired
 from analyzers.statistics import LEAST_SHARE
 from analyzers.step_parts import COMPUTE, COPY, IDLE, TRANSFER, UNRESOLVED, WAITING
 from analyzers.units import ms, percent
@@ -27,45 +27,32 @@ _CORES_LIMIT = "The cores that ranks share limit it, not links: more cores, or f
 
 def verdict(cells: Sequence[CellRow], weak: Sequence[WeakRow], strong: Sequence[StrongRow]) -> str:
     """Say how far training scales: the most efficient cell on the most devices, and its strong scaling."""
-    best, noun = _best(weak), device_noun(cells)
-    launches = "one launch each" if {cell.launches for cell in cells} <= {None, 1} else "so few launches"
-    if best is None:
-        fixed = _best(strong)
-        if fixed is None:
-            timed = [cell for cell in cells if cell.step.median_ns]
-            return f"{len(timed)} cells are timed, but none on one {noun} and on several that can be compared."
-        return _sentence(fixed, noun, "the global batch fixed", launches)
-    sentence = _sentence(best, noun, f"{best.batch:,} samples per {noun}", launches)
-    fixed_row = next((row for row in strong if row.cell == best.cell), None)
-    if fixed_row is None or fixed_row.speedup is None:
+    noun, best = device_noun(cells), _best(weak)
+    row = best or _best(strong)
+    if row is None or row.efficiency is None or row.speedup is None:
+        timed = [cell for cell in cells if cell.step.median_ns]
+        return f"{len(timed)} cells are timed, but none on one {noun} and on several that can be compared."
+    speedup, what = row.speedup, f"{row.batch:,} samples per {noun}" if best else "the global batch fixed"
+    sentence = f"{row.gpus} {noun}s train {_times(speedup)} as fast as one ({row.strategy}, {what})"
+    if speedup.few_blocks:
+        launches = "one launch each" if {cell.launches for cell in cells} <= {None, 1} else "so few launches"
+        sentence += f" in {launches}: it is not known whether other launches would."
+    else:
+        efficiency = f"an efficiency of {percent(row.efficiency.value)}"
+        sentence += f": {efficiency if speedup.is_told else 'nothing nearer can be told'}."
+    fixed = next((other for other in strong if best and other.cell == best.cell), None)
+    if fixed is None or fixed.speedup is None:
         return sentence
-    times, told = _times(fixed_row.speedup), fixed_row.speedup.is_told
+    times, told = _times(fixed.speedup), fixed.speedup.is_told
     also = f"it is {times} as fast" if told else f"that cannot be told: {times} as fast"
-    return f"{sentence} With the global batch of {fixed_row.global_batch:,} fixed {also}."
+    return f"{sentence} With the global batch of {fixed.global_batch:,} fixed {also}."
 
 
-def _best(rows: Sequence[WeakRow] | Sequence[StrongRow]) -> WeakRow | StrongRow | None:
+def _best(rows: Sequence[Row]) -> Row | None:
     """Return the most efficient row among those on the most devices, by the least that its efficiency may be."""
     known = [(row, row.efficiency) for row in rows if row.gpus > 1 and row.efficiency is not None]
-    most = max((row.gpus for row, _ in known), default=0)
-    compared = [(_least(efficiency), row) for row, efficiency in known if row.gpus == most]
-    return max(compared, key=lambda each: each[0])[1] if compared else None
-
-
-def _least(efficiency: Ratio) -> float:
-    return efficiency.value if efficiency.low is None else efficiency.low
-
-
-def _sentence(row: WeakRow | StrongRow, noun: str, what: str, launches: str) -> str:
-    speedup = row.scaled_speedup if isinstance(row, WeakRow) else row.speedup
-    assert speedup is not None
-    assert row.efficiency is not None
-    devices, how = f"{row.gpus} {noun}s", f"({row.strategy}, {what})"
-    train = f"{devices} train {_times(speedup)} as fast as one {how}"
-    if speedup.few_blocks:
-        return f"{train} in {launches}: it is not known whether other launches would."
-    efficiency = f"an efficiency of {percent(row.efficiency.value)}"
-    return f"{train}: {efficiency if speedup.is_told else 'nothing nearer can be told'}."
+    least = [(row.gpus, ratio.value if ratio.low is None else ratio.low) for row, ratio in known]
+    return known[least.index(max(least))][0] if known else None
 
 
 def _times(ratio: Ratio) -> str:
@@ -86,7 +73,7 @@ def limits(cells: Sequence[CellRow], weak: Sequence[WeakRow]) -> list[str]:
     said: list[str] = []
     for strategy in strategies:
         row = _best([row for row in weak if row.strategy == strategy])
-        if isinstance(row, WeakRow) and row.baseline is not None and row.efficiency is not None:
+        if row is not None and row.baseline is not None and row.efficiency is not None:
             name = f"{row.strategy} on {row.gpus} {device_noun(cells)}s at batch {row.batch:,}"
             cell = by_name[row.cell]
             limit = _better_strategy(cell, cells) or _limit(row.efficiency, cell, by_name[row.baseline])

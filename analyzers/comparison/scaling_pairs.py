@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from analyzers.comparison.scaling_document import CellRow, Ratio, StrongRow, Subtraction, WeakRow, device_noun
 from analyzers.run import SINGLE
+
+Row = TypeVar("Row", WeakRow, StrongRow)
 
 
 @dataclass(frozen=True)
@@ -103,38 +106,30 @@ class Singles:
 
     def weak(self, cell: CellRow) -> WeakRow:
         """Compare a cell with one GPU that has the same batch."""
-        blank = WeakRow(cell.name, cell.strategy, cell.gpus, cell.batch)
-        pair = self.pair(cell, cell.batch)
-        if isinstance(pair, str):
-            return replace(blank, why=pair)
-        steps = cell.epoch.steps if cell.epoch is not None else None
+        row, pair = self._scaled(WeakRow(cell.name, cell.strategy, cell.gpus, cell.batch), cell, cell.batch, 1)
+        if pair is None:
+            return row
+        steps = cell.epoch.steps if cell.epoch is not None and cell.epoch.steps else None
         return replace(
-            blank,
-            baseline=pair.baseline.name,
-            step_ns=pair.many_ns,
-            ideal_step_ns=pair.one_ns,
-            epoch_ns=steps * pair.many_ns if steps else None,
-            ideal_epoch_ns=steps * pair.one_ns if steps else None,
+            row,
+            epoch_ns=steps and steps * pair.many_ns,
+            ideal_epoch_ns=steps and steps * pair.one_ns,
             scaled_speedup=pair.ratio(cell.gpus),
-            efficiency=pair.ratio(1),
-            subtraction=pair.subtraction(1),
         )
 
     def strong(self, cell: CellRow) -> StrongRow:
         """Compare a cell with one GPU that has the whole global batch."""
         blank = StrongRow(cell.name, cell.strategy, cell.gpus, cell.batch, cell.global_batch)
-        pair = self.pair(cell, cell.batch * cell.gpus)
+        row, pair = self._scaled(blank, cell, cell.batch * cell.gpus, 1 / cell.gpus)
+        return row if pair is None else replace(row, speedup=pair.ratio(1))
+
+    def _scaled(self, blank: Row, cell: CellRow, batch: int, share: float) -> tuple[Row, Pair | None]:
+        """Fill in what both scalings have: ideally a cell takes `share` of its baseline, which has `batch`."""
+        pair = self.pair(cell, batch)
         if isinstance(pair, str):
-            return replace(blank, why=pair)
-        return replace(
-            blank,
-            baseline=pair.baseline.name,
-            step_ns=pair.many_ns,
-            ideal_step_ns=pair.one_ns / cell.gpus,
-            speedup=pair.ratio(1),
-            efficiency=pair.ratio(1 / cell.gpus),
-            subtraction=pair.subtraction(1 / cell.gpus),
-        )
+            return replace(blank, why=pair), None
+        told = {"baseline": pair.baseline.name, "step_ns": pair.many_ns, "ideal_step_ns": share * pair.one_ns}
+        return replace(blank, **told, efficiency=pair.ratio(share), subtraction=pair.subtraction(share)), pair
 
 
 def paired(cell: CellRow, baseline: CellRow) -> Pair | str:

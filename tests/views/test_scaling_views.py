@@ -52,7 +52,7 @@ def test_weak_and_strong_have_tables_of_their_own():
         "16.000", "17.000", "x1.88", "x1.88", "to", "x1.88", "94.1",
     ]  # fmt: skip
     assert line(shown, "Strong scaling", "ddp", "2", "64")[3:6] == ["32", "16.000", "12.000"]
-    assert "- ddp4-batch32, ddp2-batch64: no 1-GPU cell of batch 128" in shown
+    assert "- ddp2-batch64, ddp4-batch32: no 1-GPU cell of batch 128" in shown
     assert "- dp2-batch64: CUDA out of memory" in shown
 
 

@@ -40,12 +40,6 @@ class Launching:
     synchronizations: Int64
     waited_ns: Int64
 
-    @property
-    def held_ns(self) -> Int64:
-        """Return what calls take longer than as many of median length: a full queue holds up some of them for long."""
-        held_ns: Int64 = np.where(self.call_ns >= 0, self.launching_ns - self.launches * self.call_ns, 0)
-        return np.maximum(held_ns, 0)
-
 
 def launching(
     timed: Events, host: Host, states: HostStates, devices: Sequence[DeviceTime], step: Int64, steps: dict[int, int]

@@ -38,6 +38,16 @@ MARKS = {
     PROFILED: "p timed under the profiler: no step was timed without it",
     OUTSIDE: "! outside of what the 95 % interval of its step makes of an epoch",
 }
+# Heads of columns that a narrow terminal leaves out.
+_WIDE = {
+    *("95 %", "distor-\ntion", "steps of\nan epoch", "error\nms", "gradients\nMB", "transfer ms,\nsum over buckets"),
+    *(
+        "utili-\nzation",
+        "idle for\ninput",
+        "learning\nrate",
+        *(part.label.replace(" ", "\n") for part in EXPOSED_PARTS),
+    ),
+}
 FEW = "few launches: what launches differ by is known from three on (--rounds)"
 UNTOLD = (
     "cannot be told: its 95 % interval reaches further than a tenth of it, on either side; more --rounds, in a new "
@@ -97,10 +107,11 @@ def _cited(study: Scaling, table: TitledTable) -> list[str]:
     )
 
 
-def _places(study: Scaling) -> tuple[Column, ...]:
-    """Return the columns that say which cell a row is of."""
+def _columns(study: Scaling, *heads: str) -> list[Column]:
+    """Return the columns that say which cell a row is of, and those with these heads."""
     noun = study.device_noun
-    return Column("strategy", is_text=True), Column(f"{noun}s"), Column(f"batch\n/ {noun}")
+    places = (f"{noun}s", f"batch\n/ {noun}")
+    return [Column("strategy", is_text=True), *(Column(head, wide=head in _WIDE) for head in (*places, *heads))]
 
 
 def _place(row: CellRow | WeakRow | StrongRow) -> list[str]:
@@ -120,11 +131,8 @@ def _is_compared(cell: CellRow) -> bool:
 
 
 def _times(study: Scaling) -> TitledTable:
-    columns = (
-        *(*_places(study), Column("global\nbatch"), Column("step\nms"), Column("95 %", wide=True)),
-        *(Column("distor-\ntion", wide=True), Column("samples\n/ s"), Column("steps of\nan epoch", wide=True)),
-        *(Column("epoch s\nderived"), Column("epoch s\nmeasured"), Column("peak\nGB")),
-    )
+    heads = ("global\nbatch", "step\nms", "95 %", "distor-\ntion", "samples\n/ s", "steps of\nan epoch")
+    columns = _columns(study, *heads, "epoch s\nderived", "epoch s\nmeasured", "peak\nGB")
     cells = [cell for cell, _, _ in grouped(study)]
     found = [_mark(cell.step.uncertain, cell.step.is_profiled) for cell in cells]
     found += [_mark(cell.distortion_uncertain) for cell in cells if cell.distortion is not None]
@@ -162,75 +170,59 @@ def _distortion(cell: CellRow) -> str:
 
 
 def _weak(study: Scaling) -> TitledTable:
-    columns = (
-        *(
-            *_places(study),
-            Column("T_1(b)\nms"),
-            Column("T_N(b)\nms"),
-            Column("scaled\nspeedup"),
-            Column("95 %", wide=True),
-        ),
-        Column("efficiency"),
-    )
+    columns = _columns(study, "T_1(b)\nms", "T_N(b)\nms", "scaled\nspeedup", "95 %", "efficiency")
     compared = [row for cell, row, _ in grouped(study) if _is_compared(cell)]
-    shown = [row for row in compared if row.scaled_speedup is not None]
-    rows = [
-        [
-            *(*_place(row), milliseconds(row.ideal_step_ns), milliseconds(row.step_ns)),
-            *(*_ratio(row.scaled_speedup, _factor), _ratio(row.efficiency, percent, "")[0]),
-        ]
-        for row in shown
-    ]
-    marks = _ratio_notes(row.scaled_speedup for row in shown)
-    notes = [*marks, *_reasons([(row.cell, row.why) for row in compared])]
+    rows = [(row, [*_place(row), milliseconds(row.ideal_step_ns)]) for row in compared]
     title = f"Weak scaling: the batch per {study.device_noun}, b, is fixed; scaled speedup N x T_1(b) / T_N(b)"
-    return TitledTable("weak", title, Table(columns, [rows]), notes)
+    return _speedups("weak", title, columns, rows)
 
 
 def _strong(study: Scaling) -> TitledTable:
-    strategy, devices, batch = _places(study)
-    columns = (
-        *(strategy, devices, Column("global\nbatch"), batch),
-        *(Column("T_1(B)\nms"), Column("T_N(B/N)\nms"), Column("speedup"), Column("95 %", wide=True)),
-        Column("efficiency"),
-    )
+    columns = _columns(study, "T_1(B)\nms", "T_N(B/N)\nms", "speedup", "95 %", "efficiency")
+    columns.insert(2, Column("global\nbatch"))
     compared = [row for cell, _, row in grouped(study) if _is_compared(cell)]
     strategies = list(dict.fromkeys(row.strategy for row in compared))
-    ordered = sorted(compared, key=lambda row: (strategies.index(row.strategy), row.global_batch, row.gpus))
-    shown = [row for row in ordered if row.speedup is not None]
-    rows = [_strong_row(row) for row in shown]
-    marks = _ratio_notes(row.speedup for row in shown)
-    notes = [*marks, *_reasons([(row.cell, row.why) for row in compared])]
-    title = "Strong scaling: the global batch, B, is fixed; speedup T_1(B) / T_N(B/N)"
-    return TitledTable("strong", title, Table(columns, [rows]), notes)
+    rows = []
+    for row in sorted(compared, key=lambda row: (strategies.index(row.strategy), row.global_batch, row.gpus)):
+        one_ns = row.ideal_step_ns * row.gpus if row.ideal_step_ns is not None else None
+        place = (row.strategy, str(row.gpus), str(row.global_batch), str(row.batch))
+        rows.append((row, [*place, milliseconds(one_ns)]))
+    return _speedups(
+        "strong", "Strong scaling: the global batch, B, is fixed; speedup T_1(B) / T_N(B/N)", columns, rows
+    )
 
 
-def _strong_row(row: StrongRow) -> list[str]:
-    one_ns = row.ideal_step_ns * row.gpus if row.ideal_step_ns is not None else None
-    return [
-        *(row.strategy, str(row.gpus), str(row.global_batch), str(row.batch), milliseconds(one_ns)),
-        *(milliseconds(row.step_ns), *_ratio(row.speedup, _factor), _ratio(row.efficiency, percent, "")[0]),
+def _speedups(
+    name: str, title: str, columns: Sequence[Column], rows: Sequence[tuple[WeakRow | StrongRow, list[str]]]
+) -> TitledTable:
+    """Arrange rows, each behind its place and T_1: those without a speedup say why below."""
+    shown = [
+        [*first, milliseconds(row.step_ns), *_ratio(row.speedup, _factor), _ratio(row.efficiency, percent, "")[0]]
+        for row, first in rows
+        if row.speedup is not None
     ]
+    notes = [*_ratio_notes(row.speedup for row, _ in rows), *_reasons([(row.cell, row.why) for row, _ in rows])]
+    return TitledTable(name, title, Table(columns, [shown]), notes)
 
 
 def _parts(study: Scaling) -> TitledTable:
     done = [cell for cell, _, _ in grouped(study) if cell.measured]
     has_input = any("input_idle_ns" in cell.measured for cell in done)
     exposed = [part for part in EXPOSED_PARTS if part is not UNRESOLVED or _any_of(done, part.field)]
-    columns = (
-        *(*_places(study), Column("step"), Column("compute"), Column("comm"), Column("exposed\ncomm")),
-        *(Column(part.label.replace(" ", "\n"), wide=True) for part in exposed),
-        Column("exposed\ncopy"),
-        *(Column("idle"), *([Column("idle for\ninput", wide=True)] if has_input else []), Column("overlap")),
-        *(Column("compute s\nan epoch"), Column("exposed comm\ns an epoch")),
-    )
-    names = (
-        *("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", *(part.field for part in exposed)),
-        *("exposed_copy_ns", "idle_ns", *(["input_idle_ns"] if has_input else [])),
-    )
+    shown = {
+        "span_ns": "step",
+        "compute_ns": "compute",
+        "comm_ns": "comm",
+        "exposed_comm_ns": "exposed\ncomm",
+        **{part.field: part.label.replace(" ", "\n") for part in exposed},
+        "exposed_copy_ns": "exposed\ncopy",
+        "idle_ns": "idle",
+        **({"input_idle_ns": "idle for\ninput"} if has_input else {}),
+    }
+    columns = _columns(study, *shown.values(), "overlap", "compute s\nan epoch", "exposed comm\ns an epoch")
     rows = [
         [
-            *(*_place(cell), *(_measured(cell, name) for name in names)),
+            *(*_place(cell), *(_measured(cell, name) for name in shown)),
             percent(cell.measured.get("overlap", Spread(0)).median),
             *(seconds(epoch_ns(cell, part)) for part in (COMPUTE.field, "exposed_comm_ns")),
         ]
@@ -258,16 +250,8 @@ def _any_of(cells: Sequence[CellRow], name: str) -> bool:
 
 
 def _subtraction(study: Scaling) -> TitledTable:
-    columns = (
-        *(
-            *_places(study),
-            Column("measured\nms"),
-            Column("T_N - T_1\nms"),
-            Column("error\nms", wide=True),
-            Column("ratio"),
-        ),
-        *(Column("T_N - T_1/N\nms"), Column("error\nms", wide=True), Column("ratio")),
-    )
+    estimates = ("T_N - T_1\nms", "error\nms", "ratio", "T_N - T_1/N\nms", "error\nms", "ratio")
+    columns = _columns(study, "measured\nms", *estimates)
     rows = []
     for _, weak, strong in grouped(study):
         measured = weak.subtraction or strong.subtraction
@@ -300,16 +284,9 @@ def _subtracted(subtraction: Subtraction | None) -> list[str]:
 
 
 def _bandwidth(study: Scaling) -> TitledTable:
-    columns = (
-        *(
-            *_places(study),
-            Column("gradients\nMB", wide=True),
-            Column("transfer ms,\nsum over buckets", wide=True),
-            Column("measured\nbusbw GB/s"),
-        ),
-        *(Column("utilization,\nof GB/s"), Column("T_N - T_1\nGB/s"), Column("utili-\nzation", wide=True)),
-        *(Column("T_N - T_1/N\nGB/s"), Column("utili-\nzation", wide=True)),
-    )
+    heads = ("gradients\nMB", "transfer ms,\nsum over buckets", "measured\nbusbw GB/s", "utilization,\nof GB/s")
+    estimates = ("T_N - T_1\nGB/s", "utili-\nzation", "T_N - T_1/N\nGB/s", "utili-\nzation")
+    columns = _columns(study, *heads, *estimates)
     several = [compared for compared in grouped(study) if compared[0].gpus > 1 and compared[0].measured]
     rows = [_bandwidth_row(cell, weak.subtraction, strong.subtraction) for cell, weak, strong in several]
     whys = [(cell.name, cell.gradients.why) for cell, _, _ in several]
@@ -340,11 +317,8 @@ def _bandwidth_row(cell: CellRow, *subtracted: Subtraction | None) -> list[str]:
 
 def _epochs(study: Scaling) -> TitledTable:
     is_synthetic = any(cell.epoch and cell.epoch.is_synthetic and cell.epochs for cell in study.cells)
-    accuracy = [] if is_synthetic else [Column("accuracy")]
-    columns = (
-        *(*_places(study), Column("epoch"), Column("time\ns"), Column("loss"), *accuracy),
-        Column("learning\nrate", wide=True),
-    )
+    accuracy = [] if is_synthetic else ["accuracy"]
+    columns = _columns(study, "epoch", "time\ns", "loss", *accuracy, "learning\nrate")
     rows = [
         [
             *(*_place(cell), str(epoch.epoch), seconds(epoch.time_ns) + (" w" if epoch is cell.epochs[0] else "")),

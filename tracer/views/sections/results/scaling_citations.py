@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from analyzers.comparison import CellRow, Ratio, Scaling, StrongRow, WeakRow
 from analyzers.step_parts import COMPUTE
 from analyzers.units import percent
 from tracer.views import gbps, milliseconds, seconds
-
-Row = TypeVar("Row", WeakRow, StrongRow)
 
 # What a table's heads mean, below it.
 _WORDS = {
@@ -78,27 +75,21 @@ def _epoch(cell: CellRow) -> str:
 
 
 def _weak(study: Scaling) -> str | None:
-    found = _most_told((row, row.scaled_speedup) for row in study.weak)
-    if found is None:
-        return None
-    row, speedup = found
-    return f"weak scaling, {_where(row, study)}: {_times(speedup)} the work of one in the same time."
+    return _speedup(study, "weak", study.weak, "the work of one in the same time")
 
 
 def _strong(study: Scaling) -> str | None:
-    found = _most_told((row, row.speedup) for row in study.strong)
-    if found is None:
+    return _speedup(study, "strong", study.strong, "as fast as one")
+
+
+def _speedup(study: Scaling, kind: str, rows: Sequence[WeakRow | StrongRow], than: str) -> str | None:
+    """Cite the best of the speedups that are told on the most devices."""
+    told = [(row, row.speedup) for row in rows if row.gpus > 1 and row.speedup is not None and row.speedup.is_told]
+    if not told:
         return None
-    row, speedup = found
-    return (
-        f"strong scaling, {_where(row, study)} (global batch {row.global_batch:,}): {_times(speedup)} as fast as one."
-    )
-
-
-def _most_told(rows: Iterable[tuple[Row, Ratio | None]]) -> tuple[Row, Ratio] | None:
-    """Return the best of the ratios that are told on the most devices, with its row."""
-    told = [(row, ratio) for row, ratio in rows if row.gpus > 1 and ratio is not None and ratio.is_told]
-    return max(told, key=lambda each: (each[0].gpus, each[1].value), default=None)
+    row, speedup = max(told, key=lambda each: (each[0].gpus, each[1].value))
+    whole = f" (global batch {row.global_batch:,})" if isinstance(row, StrongRow) else ""
+    return f"{kind} scaling, {_where(row, study)}{whole}: {_times(speedup)} {than}."
 
 
 def _shares(study: Scaling) -> str | None:
