@@ -4,7 +4,7 @@
 what came of it, `promises` what A's advice had promised,
 `step_alignment` sets two steps side by side. `scaling` and `scaling_cell` study a sweep, `scaling_pairs` compares its
 cells, `scaling_limits` says what limits it. `conditions` and `condition_names` read and judge `--fail-on`. Types are in
-`document` and `scaling_document`.
+`document` and `scaling_document`, tables in `frames`.
 
 Decisions: docs/dev/decisions/comparison.md
 """
@@ -18,9 +18,9 @@ from analyzers.comparison.document import (
     Comparison,
     StepAccount,
     SweepComparison,
-    changes_frame,
     comparison_json,
 )
+from analyzers.comparison.frames import CHANGES, SWEEP_TABLES
 from analyzers.comparison.runs import compare
 from analyzers.comparison.scaling import read_study, study
 from analyzers.comparison.scaling_document import (
@@ -33,11 +33,7 @@ from analyzers.comparison.scaling_document import (
     StrongRow,
     Subtraction,
     WeakRow,
-    cells_frame,
-    epochs_frame,
     scaling_json,
-    strong_frame,
-    weak_frame,
 )
 from analyzers.comparison.step_alignment import AlignedStep, StepStrip, aligned_steps
 from analyzers.comparison.sweeps import compare_sweeps

@@ -68,13 +68,8 @@ class Change(msgspec.Struct, frozen=True):
     adjusted_p: float | None
     apart: bool
     state: State
-    interval: list[float] | None = None
+    interval: Limits | None = None
     correlation: float | None = None
-
-    @property
-    def limits(self) -> Limits | None:
-        """Return what the difference lies between; None where that is not known."""
-        return (self.interval[0], self.interval[1]) if self.interval is not None else None
 
     @property
     def is_marked(self) -> bool:
@@ -173,7 +168,7 @@ def with_intervals(
 def _with_interval(change: Change, a: Samples, b: Samples, assumed: float | None) -> Change:
     of_a, of_b = (np.array([*samples.steps.values()], dtype=np.float64) for samples in (a, b))
     limits = interval(of_a, of_b, assumed)
-    return change if limits is None else replace(change, interval=list(limits))
+    return change if limits is None else replace(change, interval=limits)
 
 
 def interval(a: Float64, b: Float64, assumed: float | None = OF_BLOCKS) -> Limits | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,9 +16,6 @@ from analyzers.json_documents import encoded
 from analyzers.notices import Notice
 from analyzers.reporting import Bar
 from analyzers.statistics import LEAST_SHARE
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCHEMA = "tracer.compare/2"
 SWEEPS_SCHEMA = "tracer.compare-sweeps/1"
@@ -226,15 +223,6 @@ class FigureOf(NamedTuple):
 
 def _of(table: str, subject: str, measures: Changes) -> Iterator[FigureOf]:
     return (FigureOf(table, subject, measure, change) for measure, change in measures.items())
-
-
-def changes_frame(found: Comparison) -> pd.DataFrame:
-    """Return every figure in a comparison, a row each, under the JSON's names."""
-    import pandas as pd
-
-    columns = [*FigureOf._fields[:-1], *Change.__struct_fields__]
-    rows = [[*figure[:-1], *msgspec.structs.astuple(figure.change)] for figure in found.figures()]
-    return pd.DataFrame(rows, columns=columns)
 
 
 class CellChange(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ def promised(a: Report, b: Report, step: Change | None) -> Promise | None:
     if not gone:
         return None
     came_ns = -step.difference if step is not None and step.difference is not None else None
-    limits = step.limits if step is not None else None
+    limits = step.interval if step is not None else None
     between = [-limits[1], -limits[0]] if limits is not None else None
     # What odd steps cost is of the mean step.
     odd_ns = sum(piece.figure_ns for piece in a.summary.advice if piece.code == ODD and piece.gain_ns is not None)

@@ -1,4 +1,4 @@
-"""Types, definitions, JSON and DataFrames of the scaling study.
+"""Types, definitions and JSON of the scaling study.
 
 Weak and strong scaling are lists of their own, since they compare different things: with the batch per GPU fixed, the
 work grows with the devices; with the global batch fixed, it is divided among them.
@@ -6,8 +6,8 @@ work grows with the devices; with the global batch fixed, it is divided among th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -18,11 +18,8 @@ from analyzers.notices import Notice
 from analyzers.reporting import GradientBandwidth
 from analyzers.run import LONGEST_NS, Epoch
 from analyzers.statistics import FEWEST_BLOCKS, Spread
-from analyzers.step_parts import COMM, COMPUTE, COPY, EXPOSED, IDLE, SPLIT_PARTS, fields_of
+from analyzers.step_parts import COMM, COMPUTE, COPY, EXPOSED, IDLE, fields_of
 from analyzers.texts import brief
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCALING_SCHEMA = "tracer.scaling/2"
 # Where a step's time is from.
@@ -321,79 +318,8 @@ def _too_large(value: Any, place: str) -> Iterator[str]:
         yield place
 
 
-def cells_frame(study: Scaling) -> pd.DataFrame:
-    """Return one row per cell: every figure a column of its own, medians with their quartiles."""
-    import pandas as pd
-
-    return pd.DataFrame([_cell(row) for row in study.cells])
-
-
-def _cell(row: CellRow) -> dict[str, Any]:
-    epoch = row.epoch
-    last = row.epochs[-1] if row.epochs else None
-    columns: dict[str, Any] = {
-        **{name: getattr(row, name) for name in ("name", "strategy", "gpus", "batch", "global_batch", "accumulation")},
-        **{name: getattr(row, name) for name in ("state", "why")},
-        **{f"step_{name}": getattr(row.step, name) for name in CellStep.__struct_fields__},
-        "distortion": row.distortion,
-        "distortion_uncertain": row.distortion_uncertain,
-        **{f"epoch_{name}": getattr(epoch, name, None) for name in EpochTime.__struct_fields__},
-        "samples_per_s": row.samples_per_s,
-        "peak_memory_bytes": row.peak_memory_bytes,
-        "last_loss": last.loss if last else None,
-        "last_accuracy": last.accuracy if last else None,
-    }
-    for name in MEASURES:
-        columns |= _spread(name, row.measured.get(name, Spread(0)))
-    columns |= {f"{name.removesuffix('_ns')}_share": row.shares.get(name) for name in fields_of(SPLIT_PARTS)}
-    columns |= {"gradient_bytes": row.gradients.bytes, "gradient_bus_bytes": row.gradients.bus_bytes}
-    for name in ("transfer_ns", "busbw_gbps", "utilization"):
-        columns |= _spread(f"gradient_{name}", getattr(row.gradients, name))
-    return columns
-
-
 # Of a window's measures, those that the study shows; of its span's parts, those that shares are given of.
 MEASURES = (
     *("span_ns", COMPUTE.field, "comm_ns", *fields_of((COMM, *EXPOSED, COPY, IDLE))),
     *("input_idle_ns", "overlap"),
 )
-
-
-def _spread(name: str, spread: Spread) -> dict[str, float | None]:
-    return {name: spread.median, f"{name}_low": spread.low, f"{name}_high": spread.high}
-
-
-def weak_frame(study: Scaling) -> pd.DataFrame:
-    """Return weak scaling, a row each: the batch per GPU is fixed."""
-    return _comparisons(study.weak, WeakRow)
-
-
-def strong_frame(study: Scaling) -> pd.DataFrame:
-    """Return strong scaling, a row each: the global batch is fixed."""
-    return _comparisons(study.strong, StrongRow)
-
-
-def _comparisons(rows: Sequence[msgspec.Struct], kind: type[msgspec.Struct]) -> pd.DataFrame:
-    """Build a DataFrame from rows; ratios and subtractions spread over columns of their own, there or not."""
-    import pandas as pd
-
-    parts = dict.fromkeys(("scaled_speedup", "speedup", "efficiency"), Ratio.__struct_fields__)
-    parts["subtraction"] = Subtraction.__struct_fields__
-    records: list[dict[str, Any]] = [{} for _ in rows]
-    for row, record in zip(rows, records, strict=True):
-        for name in kind.__struct_fields__:
-            value = getattr(row, name)
-            for part in parts.get(name, ()):
-                record[name if part == "value" else f"{name}_{part}"] = getattr(value, part, None)
-            if name not in parts:
-                record[name] = value
-    return pd.DataFrame(records)
-
-
-def epochs_frame(study: Scaling) -> pd.DataFrame:
-    """Return loss and accuracy of every epoch of every cell, a row each."""
-    import pandas as pd
-
-    fields = Epoch.__struct_fields__
-    records = [[row.name, *(getattr(epoch, name) for name in fields)] for row in study.cells for epoch in row.epochs]
-    return pd.DataFrame(records, columns=["cell", *fields])

@@ -89,7 +89,7 @@ def _step(change: Change, under: str, samples: str) -> str:
     both = f"{ms(change.b)} instead of {ms(change.a)} {under}"
     share = _share(change.relative)
     than = f"{share} {'as' if change.relative > MOST_SHARE else 'than'} A's"
-    between = f" The difference lies {between_ms(change.limits)}." if change.limits is not None else ""
+    between = f" The difference lies {between_ms(change.interval)}." if change.interval is not None else ""
     if change.state == "same":
         return f"B's step takes as long as A's: {ms(change.b)} {under}."
     if change.state == "small":

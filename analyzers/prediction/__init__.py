@@ -8,6 +8,7 @@ Decisions: docs/dev/decisions/prediction.md
 
 from analyzers.prediction.answering import usual, whatif
 from analyzers.prediction.answers import (
+    SCENARIOS,
     WHATIF_SCHEMA,
     AtGpus,
     Baseline,
@@ -17,7 +18,6 @@ from analyzers.prediction.answers import (
     doubts,
     from_json,
     is_own,
-    scenarios_frame,
     to_json,
 )
 from analyzers.prediction.evidence import MeasuredFrom

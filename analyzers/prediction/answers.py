@@ -1,20 +1,18 @@
-"""Answers of `tracer whatif`: predictions, what is recommended, JSON and CSV rows."""
+"""Answers of `tracer whatif`: predictions, what is recommended, JSON and table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from operator import attrgetter
 
 import msgspec
 
 from analyzers.json_documents import decoded, encoded
 from analyzers.notices import Notice, Notices
 from analyzers.prediction.evidence import MeasuredFrom
+from analyzers.reporting import Table, columns, computed
 from analyzers.scenarios import CAPS, printed_interval
 from analyzers.statistics import LEAST_SHARE
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 WHATIF_SCHEMA = "tracer.whatif/3"
 UNTRUSTED = "not to be trusted"
@@ -234,19 +232,20 @@ def from_json(text: str | bytes) -> WhatIf:
     return decoded(text, WhatIf, WHATIF_SCHEMA, "make them with `tracer whatif RUN --json`")
 
 
-def scenarios_frame(found: WhatIf) -> pd.DataFrame:
-    """Return the scenarios, a row each, under the JSON's names and in its units.
+def _cap(row: Prediction) -> str | None:
+    """Return a bucket cap in words, where it is what is predicted."""
+    if not row.buckets or row.kind == "fsdp":
+        return None
+    return "default" if row.bucket_mb is None else f"{row.bucket_mb:g}"
 
-    Buckets' bytes have spaces between them; the gain's interval is `from_ns` and `to_ns`.
-    """
-    import pandas as pd
 
-    rows = []
-    for each in found.scenarios:
-        why = None if each.why is None else str(each.why)
-        row = msgspec.structs.asdict(each) | {"why": why, "assumptions": "; ".join(each.assumptions)}
-        low_ns, high_ns = row.pop("interval_ns")
-        row |= {"from_ns": low_ns, "to_ns": high_ns, "buckets": " ".join(map(str, each.buckets))}
-        cap = "default" if each.bucket_mb is None else f"{each.bucket_mb:g}"
-        rows.append(row | {"bucket_mb": cap if each.buckets and each.kind != "fsdp" else None})
-    return pd.DataFrame(rows)
+def _why(row: Prediction) -> str | None:
+    return None if row.why is None else str(row.why)
+
+
+SCENARIOS: Table[WhatIf] = Table(
+    "scenarios",
+    "one row per change: what it is, the step with it, what it saves, whether to trust that",
+    attrgetter("scenarios"),
+    {**columns(Prediction), **computed(bucket_mb=_cap, why=_why)},
+)

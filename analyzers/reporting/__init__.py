@@ -4,7 +4,7 @@
 the room `measures` (rows and figures) and `summary`, which concludes: `bar` is what the step is made of, `found` the
 advice of findings, the room `remedies` what is known at most, `headline` the first sentence, `trust` its grade;
 `document` has types and JSON. `typical_steps` says of which steps figures are, and what others cost.
-`device_lanes`, `frames`, `tables` and `per_step` are made from it.
+`device_lanes`, `frames` (of `tables`, as what else is compared or predicted) and `per_step` are made from it.
 
 Decisions: docs/dev/decisions/reporting.md
 """
@@ -35,23 +35,7 @@ from analyzers.reporting.document import (
     to_json,
     to_summary_json,
 )
-from analyzers.reporting.frames import (
-    FRAMES,
-    TABLES,
-    buckets_frame,
-    charges_frame,
-    collectives_frame,
-    groups_frame,
-    kernels_frame,
-    layers_frame,
-    members_frame,
-    operators_frame,
-    sharded_frame,
-    steps_frame,
-    table_function,
-    waiting_frame,
-    windows_frame,
-)
+from analyzers.reporting.frames import ROWS_BY, TABLE_SCHEMA, TABLES, to_table_json
 from analyzers.reporting.measures import (
     IDLE_CAUSES,
     Compute,
@@ -79,6 +63,6 @@ from analyzers.reporting.per_step import (
 )
 from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
-from analyzers.reporting.tables import ROWS_BY, TABLE_SCHEMA, to_table_json
+from analyzers.reporting.tables import NAMED_UNITS, Column, Table, columns, computed, frame_method
 from analyzers.reporting.trust import trusted
 from analyzers.reporting.typical_steps import odd_words, typical_windows

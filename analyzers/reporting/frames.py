@@ -1,77 +1,34 @@
-"""The report's lists as DataFrames, under the JSON's names and units."""
+"""The report's tables, for DataFrames, CSV, JSON and rows for databases."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
+from typing import Any, NamedTuple
 
 from analyzers.causes import ChargeRow
 from analyzers.collectives import CollectiveRow, GroupWindow, MemberRow, WaitingRow
-from analyzers.layers import BucketRow, LayerRow, ShardedCollective
+from analyzers.json_documents import compact
+from analyzers.layers import BucketRow, LayerRow, PipelineRow, ShardedCollective
+from analyzers.layers.strategies import ExpertRow
 from analyzers.reporting.document import Report, Window
-from analyzers.reporting.measures import IdleCauses, KernelRow
-from analyzers.reporting.per_step import series
+from analyzers.reporting.measures import DeviceSummary, KernelRow
+from analyzers.reporting.per_step import StepFigures, series
+from analyzers.reporting.remedies import Advice
+from analyzers.reporting.tables import Column, Table, columns, computed
 from analyzers.step_parts import SPLIT_PARTS, fields_of
 from analyzers.trace import short_name
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-Value = Callable[[Any], Any]
-T = TypeVar("T")
-# What a column's name ends in that says its unit.
-_UNITS = {"ns": "ns", "bytes": "bytes", "gbps": "GB/s", "share": "share of 1", "overlap": "share of 1"}
-NAMED_UNITS = (
-    "Times (_ns) are nanoseconds, rates (_gbps) 1e9 bytes per second; shares, overlap and utilization are of 1."
-)
-_UNIT = re.compile(rf"(?:.*_)?({'|'.join(_UNITS)})|utilization_.*")
+class _Member(NamedTuple):
+    """A member of a collective."""
+
+    collective: CollectiveRow
+    member: MemberRow
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of a report: `about` says what a row is, `columns` have what each column takes from a row."""
-
-    name: str
-    about: str
-    rows: Callable[[Report], Iterable[Any]]
-    columns: Mapping[str, Value]
-
-    def frame(self, document: Report) -> pd.DataFrame:
-        """Build the DataFrame; its `attrs` say what a row is, and the units of columns that have one."""
-        import pandas as pd
-
-        records = [[value(row) for value in self.columns.values()] for row in self.rows(document)]
-        frame = pd.DataFrame(records, columns=list(self.columns))
-        frame.attrs |= {"about": self.about, "units": self.units}
-        return frame
-
-    @property
-    def units(self) -> dict[str, str]:
-        """Return the unit of each column that has one."""
-        found = {name: _UNIT.fullmatch(name) for name in self.columns}
-        return {name: _UNITS[match[1] or "share"] for name, match in found.items() if match is not None}
-
-
-def _fields(kind: type[msgspec.Struct], *left_out: str, **more: Value) -> dict[str, Value]:
-    """Return the columns of a row's type, but some, and others instead or behind them."""
-    fields = {
-        each.encode_name: attrgetter(each.name) for each in msgspec.structs.fields(kind) if each.name not in left_out
-    }
-    return {**fields, **more}
-
-
-def _texts(name: str, between: str = " ") -> Value:
-    """Return what writes a list as one text: pandas groups by no lists."""
-    return lambda row: between.join(map(str, getattr(row, name)))
-
-
-def _share(field: str) -> Value:
-    return lambda step: step.shares[field]
+def _members(document: Report) -> list[_Member]:
+    return [_Member(row, member) for row in document.collectives for member in row.members]
 
 
 def _waited_ns(row: CollectiveRow) -> int | None:
@@ -79,132 +36,172 @@ def _waited_ns(row: CollectiveRow) -> int | None:
     return sum(waits) if len(waits) == len(row.members) else None
 
 
-def _of(half: int, columns: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the same columns for rows of which these are one half."""
-
-    def from_half(value: Value) -> Value:
-        return lambda pair: value(pair[half])
-
-    return {name: from_half(value) for name, value in columns.items()}
+def _parameter_count(row: BucketRow) -> int | None:
+    return None if row.parameters is None else len(row.parameters)
 
 
-_EXPOSED = {name: attrgetter(name) for name in ("exposed_wait_ns", "exposed_transfer_ns")}
-_COLLECTIVE = _fields(CollectiveRow, "members", group=_texts("group"))
-_OPERATOR = _fields(KernelRow)
-_KERNEL = {
-    "rank": _OPERATOR["rank"],
-    "name": _OPERATOR["name"],
-    "short_name": lambda row: short_name(row.name),
-    **_OPERATOR,
-}
-# Every table of a report, in the order of their files.
-TABLES = (
+def _short_name(row: KernelRow) -> str:
+    return short_name(row.name)
+
+
+def _share(field: str) -> Column:
+    return Column(lambda step: step.shares[field], float)
+
+
+def _median(field: str) -> Column:
+    return Column(lambda device: device.windows[field].median, float)
+
+
+_EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
+# In the order of their files.
+_LISTED: tuple[Table[Report], ...] = (
     Table(
         "windows",
         "one row per step and device: compute, exposed communication, copies, idle time and its causes",
         attrgetter("windows"),
-        _fields(
-            Window, "idle", **{f"idle_{name}": attrgetter(f"idle.{name}") for name in IdleCauses.__struct_fields__}
-        ),
+        columns(Window),
     ),
     Table(
         "steps",
         "one row per step of all ranks together: the median of its windows' spans, shares of their time",
         lambda document: series(document)[0].steps,
         {
-            **{name: attrgetter(name) for name in ("step", "start_ns", "span_ns", "overlap", "gradients_busbw_gbps")},
+            **columns(StepFigures, "step", "start_ns", "span_ns", "overlap", "gradients_busbw_gbps"),
             **{f"{field.removesuffix('_ns')}_share": _share(field) for field in fields_of(SPLIT_PARTS)},
+        },
+    ),
+    Table(
+        "devices",
+        "one row per rank and device: medians over its typical windows",
+        attrgetter("summary.by_device"),
+        {
+            **columns(DeviceSummary),
+            **{field: _median(field) for field in ("span_ns", "comm_ns", "overlap", *fields_of(SPLIT_PARTS))},
         },
     ),
     Table(
         "collectives",
         "one row per collective: bytes, transfer, bus bandwidth; waiting and exposed time of all its members added up",
         attrgetter("collectives"),
-        {**_COLLECTIVE, "waited_ns": _waited_ns, "exposed_ns": attrgetter("exposed_ns"), **_EXPOSED},
+        {
+            **columns(CollectiveRow),
+            **computed(waited_ns=_waited_ns),
+            **columns(CollectiveRow, "exposed_ns", *_EXPOSED),
+        },
     ),
     Table(
         "members",
         "one row per member of each collective: when its kernel ran, how long it waited for the others",
-        lambda document: ((row, member) for row in document.collectives for member in row.members),
+        _members,
         {
-            **_of(0, {name: _COLLECTIVE[name] for name in ("index", "kind", "purpose", "group", "bytes", "step")}),
-            **_of(1, _fields(MemberRow, **_EXPOSED)),
+            **columns(CollectiveRow, "index", "kind", "purpose", "group", "bytes", "step", of=("collective",)),
+            **columns(MemberRow, of=("member",)),
+            **columns(MemberRow, *_EXPOSED, of=("member",)),
         },
     ),
     Table(
         "waiting",
         "one row per step and device: how long it only waited, and what all others waited for it",
         attrgetter("waiting"),
-        _fields(WaitingRow),
+        columns(WaitingRow),
     ),
     Table(
         "groups",
         "one row per process group, step and rank: its communication",
         attrgetter("groups"),
-        _fields(GroupWindow, ranks=_texts("ranks")),
+        columns(GroupWindow),
     ),
     Table(
         "buckets",
         "one row per bucket of DDP, rank and step: ready, launched, queued, waiting, hidden, exposed",
         attrgetter("buckets"),
-        _fields(
-            BucketRow,
-            "hidden_by",
-            parameters=lambda row: None if row.parameters is None else len(row.parameters),
-            layers=_texts("layers", ", "),
-        ),
+        {**columns(BucketRow), **computed(parameters=_parameter_count)},
     ),
     Table(
         "layers",
         "one row per layer and window: forward, backward, gradient bytes, hidden, exposed",
         attrgetter("layers"),
-        _fields(LayerRow, "comm", buckets=_texts("buckets")),
+        columns(LayerRow),
     ),
     Table(
         "sharded",
         "one row per collective of FSDP and rank: module, prefetch, why it is exposed",
         attrgetter("sharded.collectives"),
-        _fields(ShardedCollective, "hidden_by"),
+        columns(ShardedCollective),
     ),
-    Table("kernels", "one row per rank and kernel, or copy, that takes longest", attrgetter("kernels"), _KERNEL),
-    Table("operators", "one row per rank and operator that launches most", attrgetter("operators"), _OPERATOR),
+    Table(
+        "experts",
+        "one row per layer with experts, step and pass: tokens' imbalance, waiting, transfer, exposed",
+        attrgetter("experts"),
+        columns(ExpertRow),
+    ),
+    Table(
+        "pipeline",
+        "one row per step and stage of a pipeline: its bubble, and what that is made of",
+        attrgetter("pipeline"),
+        columns(PipelineRow),
+    ),
+    Table(
+        "kernels",
+        "one row per rank and kernel, or copy, that takes longest",
+        attrgetter("kernels"),
+        {**columns(KernelRow, "rank", "name"), **computed(short_name=_short_name), **columns(KernelRow)},
+    ),
+    Table(
+        "operators",
+        "one row per rank and operator that launches most",
+        attrgetter("operators"),
+        columns(KernelRow),
+    ),
     Table(
         "charges",
         "one row per rank or group, cause, phase and place of the critical path of all typical steps",
         attrgetter("charges"),
-        _fields(ChargeRow),
+        columns(ChargeRow),
+    ),
+    Table(
+        "advice",
+        "one row per piece of advice, the largest gain first",
+        attrgetter("summary.advice"),
+        {**columns(Advice, "rank"), **columns(Advice)},
     ),
 )
-FRAMES: Mapping[str, Callable[[Report], pd.DataFrame]] = {table.name: table.frame for table in TABLES}
+TABLES: Mapping[str, Table[Report]] = {table.name: table for table in _LISTED}
+
+TABLE_SCHEMA = "tracer.table/1"
+# What the rows of a document come to where nobody says how many are wanted.
+MOST_BYTES = 19_000
+# By the way of looking closer: the table, and how long one of its rows is.
+ROWS_BY: Mapping[str, tuple[str, Callable[[Any], float | None]]] = {
+    "rank": ("devices", lambda row: row.windows["span_ns"].median),
+    "step": ("windows", attrgetter("span_ns")),
+    "collective": ("collectives", lambda row: max((member.dur_ns for member in row.members), default=0)),
+    "group": ("groups", attrgetter("comm_ns")),
+    "bucket": ("buckets", attrgetter("dur_ns")),
+    "layer": ("layers", lambda row: row.forward_ns + row.backward_ns),
+    "expert": ("experts", attrgetter("exposed_ns")),
+    "kernel": ("kernels", attrgetter("total_ns")),
+    "pipeline": ("pipeline", attrgetter("bubble_ns")),
+    "cause": ("charges", attrgetter("ns")),
+    "charge": ("charges", attrgetter("ns")),
+}
 
 
-def table_function(name: str, report_of: Callable[[T], Report]) -> Callable[[T], pd.DataFrame]:
-    """Return what makes the frame of whatever has a report; its docstring has the columns."""
-    (table,) = (table for table in TABLES if table.name == name)
+def to_table_json(document: Report, by: str, limit: int | None = None) -> str:
+    """Return the longest rows of a table, a line each: so many, or as many as are small, and one at least.
 
-    def made(of: T) -> pd.DataFrame:
-        return table.frame(report_of(of))
-
-    made.__name__ = made.__qualname__ = name
-    made.__doc__ = f"Return {table.about}.\n\nColumns: {', '.join(table.columns)}.\n{NAMED_UNITS}"
-    return made
-
-
-def _frame_function(name: str) -> Callable[[Report], pd.DataFrame]:
-    made = table_function(name, lambda document: document)
-    made.__name__ = made.__qualname__ = f"{name}_frame"
-    return made
-
-
-windows_frame = _frame_function("windows")
-steps_frame = _frame_function("steps")
-collectives_frame = _frame_function("collectives")
-members_frame = _frame_function("members")
-waiting_frame = _frame_function("waiting")
-groups_frame = _frame_function("groups")
-buckets_frame = _frame_function("buckets")
-layers_frame = _frame_function("layers")
-sharded_frame = _frame_function("sharded")
-kernels_frame = _frame_function("kernels")
-operators_frame = _frame_function("operators")
-charges_frame = _frame_function("charges")
+    They are the report's own: as JSON they may hold lists, which columns do not.
+    """
+    name, length_ns = ROWS_BY[by]
+    rows = sorted(TABLES[name].rows(document), key=lambda row: -(length_ns(row) or 0))
+    lines: list[str] = []
+    left = MOST_BYTES
+    for row in rows[:limit]:
+        line = compact(row).decode()
+        left -= len(line.encode()) + 2
+        if limit is None and lines and left < 0:
+            break
+        lines.append(line)
+    head = f'"schema":"{TABLE_SCHEMA}","run":{compact(document.run.name).decode()}'
+    listed = ",\n".join(lines)
+    return f'{{{head},"{name}":[\n{listed}\n],"left_out":{len(rows) - len(lines)}}}'

@@ -14,7 +14,8 @@ from analyzers.comparison import permutation_test
 from analyzers.comparison.change import LEVEL, changes, enough, pooled
 from analyzers.comparison.condition_names import RunFigures
 from analyzers.comparison.conditions import Figure
-from analyzers.comparison.document import Comparison, changes_frame
+from analyzers.comparison.document import Comparison
+from analyzers.comparison.frames import CHANGES
 from analyzers.comparison.permutation_test import MOST_PERMUTATIONS, shift_interval, significance
 from analyzers.comparison.runs import OF_BUCKETS, compare
 from analyzers.comparison.sweeps import compare_sweeps
@@ -326,7 +327,7 @@ def test_controls_are_compared_by_blocks_also_where_they_scatter():
     b = controlled(stepping([[10.0]]), {"unprofiled": [18, 19, 20, 21]})
     change = compare(a, b).controls["unprofiled_step_ns"]
     assert (change.a, change.b, change.state) == (9.5e6, 19.5e6, "changed")
-    assert change.interval == [5.5e6, 14.5e6]
+    assert change.interval == (5.5e6, 14.5e6)
     said = "B's step is 105.3 % longer than A's: 19.50 ms instead of 9.50 ms without the profiler."
     assert compare(a, b).verdict.startswith(said)
 
@@ -353,7 +354,7 @@ def test_times_of_different_windows_and_missing_ranks_are_warned_of():
 
 def test_the_frame_has_every_figure():
     found = compare(reported(DDP2), reported(DDP4))
-    frame = changes_frame(found)
+    frame = CHANGES.frame(found)
     assert len(frame) == len(list(found.figures()))
     (row,) = frame[
         (frame["table"] == "layers") & (frame["of"] == "conv1") & (frame["measure"] == "backward_ns")

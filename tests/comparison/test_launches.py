@@ -54,7 +54,7 @@ def test_launches_that_differ_as_much_among_themselves_are_not_told_apart():
     assert states(compare(a[0], b[0])) == ("changed", "changed")
     found = compare(a, b)
     assert states(found) == ("within", "within")
-    low_ns, high_ns = found.controls["unprofiled_step_ns"].limits or (1, 1)
+    low_ns, high_ns = found.controls["unprofiled_step_ns"].interval or (1, 1)
     assert low_ns < 0 < high_ns
 
 
@@ -65,7 +65,7 @@ def test_launches_that_all_lie_beyond_the_others_are():
     assert (change.a_steps, change.b_steps, change.correlation) == (4, 4, None)
     assert change.a == pytest.approx(10.75e6, rel=0.001)
     assert change.p == pytest.approx(2 / 70)
-    low_ns, high_ns = change.limits or (0, 0)
+    low_ns, high_ns = change.interval or (0, 0)
     assert 0 < low_ns <= change.difference <= high_ns
     assert found.verdict.startswith("B's step is 14")
     assert "launches" in found.test.method

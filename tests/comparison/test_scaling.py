@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzers.collectives.rows import CollectiveRow
+from analyzers.comparison import SWEEP_TABLES
 from analyzers.comparison.scaling import study
 from analyzers.comparison.scaling_cell import control_time, epoch_time, measured
 from analyzers.comparison.scaling_document import (
@@ -17,12 +18,8 @@ from analyzers.comparison.scaling_document import (
     Scaling,
     StrongRow,
     WeakRow,
-    cells_frame,
-    epochs_frame,
     scaling_from_json,
     scaling_json,
-    strong_frame,
-    weak_frame,
 )
 from analyzers.errors import AnalysisError
 from analyzers.lazy_fields import replaced as replace
@@ -516,14 +513,14 @@ def test_on_synthetic_data_accuracy_means_nothing(tmp_path):
     assert any("accuracy mean nothing" in str(warning) for warning in found.warnings)
     (row,) = found.cells
     assert row.epoch and (row.epoch.steps, row.epoch.measured_ns) == (13, 1.5e9)
-    assert epochs_frame(found)["accuracy"].tolist() == [0.1] * 3
+    assert SWEEP_TABLES["epochs"].frame(found)["accuracy"].tolist() == [0.1] * 3
 
 
 # As a document, and as tables.
 
 
 def test_frames_hold_every_row():
-    cells, by_weak, by_strong = cells_frame(BY_HAND), weak_frame(BY_HAND), strong_frame(BY_HAND)
+    cells, by_weak, by_strong = (SWEEP_TABLES[name].frame(BY_HAND) for name in ("cells", "weak", "strong"))
     assert cells["name"].tolist() == [row.name for row in BY_HAND.cells]
     assert cells["step_median_ns"].tolist() == [row.step.median_ns for row in BY_HAND.cells]
     assert cells["exposed_comm_ns"].tolist()[3] == 1 * MS
@@ -532,7 +529,7 @@ def test_frames_hold_every_row():
     ]
     assert by_strong["why"].dropna().tolist() == [row.why for row in BY_HAND.strong if row.why]
     assert by_strong["subtraction_estimate_ns"].tolist()[3] == 4 * MS
-    assert list(epochs_frame(BY_HAND).columns)[:2] == ["cell", "epoch"]
+    assert list(SWEEP_TABLES["epochs"].frame(BY_HAND).columns)[:2] == ["cell", "epoch"]
 
 
 NO_STUDY = [

@@ -225,9 +225,10 @@ def test_advice_is_given_from_a_hundredth_of_the_step():
 
 
 def test_frames_have_the_column():
-    frame = analyzers.windows_frame(reported())
+    frame = analyzers.TABLES["windows"].frame(reported())
     assert frame["input_idle_ns"].tolist() == [6]
-    assert analyzers.windows_frame(report(summary_of(Run("drawn", None, (retimed(),)))))["input_idle_ns"].isna().all()
+    without = report(summary_of(Run("drawn", None, (retimed(),))))
+    assert analyzers.TABLES["windows"].frame(without)["input_idle_ns"].isna().all()
 
 
 def test_a_cpu_runs_operators_within_the_loader_compute(tmp_path):

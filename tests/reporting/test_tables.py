@@ -30,7 +30,7 @@ def test_rows_are_the_reports_own_the_longest_first(name: str, by: str):
     whole = json.loads(to_json(document))
     found = json.loads(text)
     (table,) = found.keys() - {"schema", "run", "left_out"}
-    rows = (whole["summary"] if by == "rank" else whole)[table]
+    rows = whole["summary"]["by_device"] if by == "rank" else whole[table]
     assert len(found[table]) + found["left_out"] == len(rows)
     assert all(row in rows for row in found[table])
     assert not rows or len(found[table]) >= min(len(rows), 5)

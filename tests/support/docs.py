@@ -15,11 +15,13 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from analyzers.reporting.frames import NAMED_UNITS, TABLES
+from analyzers.comparison import CHANGES, SWEEP_TABLES
+from analyzers.prediction import SCENARIOS
+from analyzers.reporting import NAMED_UNITS, TABLES, Table
 from tests.support.options import own_options, parsers, shared_options
 from tests.support.reference import anchor, reference
 from tracer.cli import main
@@ -80,10 +82,24 @@ def with_reference(page: str) -> str:
 
 def with_frames(page: str) -> str:
     """The page on Python with the frames of a report, and their columns."""
+    return _between(page, "\n\n".join([*(_listed(*each) for each in FRAMES), NAMED_UNITS]))
+
+
+# What stands before a result's methods, and its tables. Advice is a list of the report: its frame is no method.
+FRAMES = (
+    ("", [table for table in TABLES.values() if table.name != "advice"]),
+    ("compared.", [CHANGES]),
+    ("predicted.", [SCENARIOS]),
+    ("swept.", [*SWEEP_TABLES.values()]),
+)
+
+
+def _listed(result: str, listed: Sequence[Table]) -> str:
     rows = [
-        f"| `{table.name}()` | {table.about} | {', '.join(f'`{name}`' for name in table.columns)} |" for table in TABLES
+        f"| `{result}{table.name}()` | {table.about} | {', '.join(f'`{name}`' for name in table.columns)} |"
+        for table in listed
     ]
-    return _between(page, "\n".join(["| frame | what | columns |", "|---|---|---|", *rows, "", NAMED_UNITS]))
+    return "\n".join(["| frame | what | columns |", "|---|---|---|", *rows])
 
 
 def blocks(page: str, *languages: str) -> list[str]:

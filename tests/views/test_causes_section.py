@@ -9,7 +9,7 @@ import pytest
 from analyzers.lazy_fields import replaced as replace
 from analyzers.reporting.build import report
 from analyzers.reporting.document import ControlFigures, Report
-from analyzers.reporting.frames import FRAMES
+from analyzers.reporting.frames import TABLES
 from analyzers.units import ms
 from tests.support.samples import SAMPLES, reported, without_causes
 from tracer.cli import main
@@ -168,7 +168,7 @@ def test_all_tables_have_it_where_there_is_a_model():
 
 def test_csv_holds_every_charge():
     found = reported(FSDP4)
-    frame = FRAMES["charges"](found)
+    frame = TABLES["charges"].frame(found)
     assert [*frame.columns] == ["rank", "device", "group", "cause", "phase", "at", "ns"]
     assert frame["ns"].sum() == found.summary.charges.charged_ns
     assert frame["rank"].isna().sum() == sum(row.rank is None for row in found.charges)

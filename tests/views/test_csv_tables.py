@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pandas as pd
 import pytest
 
-from analyzers.reporting import FRAMES
+from analyzers.reporting import TABLES
 from tests.support.commands import remember_samples
 from tests.support.hostile import named
 from tests.support.samples import SAMPLES, reported
@@ -53,8 +53,9 @@ def test_what_is_harmless_and_what_is_a_number_stays():
 
 
 def test_the_samples_tables_are_what_they_were():
-    for frame in FRAMES.values():
-        assert csv_text(frame(reported(DDP4))) == frame(reported(DDP4)).to_csv(index=False)
+    for table in TABLES.values():
+        frame = table.frame(reported(DDP4))
+        assert csv_text(frame) == frame.to_csv(index=False)
 
 
 def test_names_of_a_trace_are_harmless_in_the_commands_tables(tmp_path, monkeypatch):

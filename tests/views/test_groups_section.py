@@ -14,7 +14,7 @@ from analyzers.rank.summary import RunSummary, summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.device_lanes import lanes
 from analyzers.reporting.document import Report
-from analyzers.reporting.frames import groups_frame
+from analyzers.reporting.frames import TABLES
 from analyzers.reporting.per_step import series
 from analyzers.trace import Call, Collective, Group
 from tests.support.drawing import meet
@@ -142,7 +142,7 @@ def test_the_pages_timeline_has_each_kernels_group():
 
 
 def test_a_table_has_a_row_for_each_line_of_each_step():
-    frame = groups_frame(reported(EVERY))
+    frame = TABLES["groups"].frame(reported(EVERY))
     assert list(frame) == list(GroupWindow.__struct_fields__)
     assert len(frame) == len(reported(EVERY).groups)
     assert set(frame["ranks"]) == {"0 1 2 3", "0 2", "1 3", "0 1", "2 3"}

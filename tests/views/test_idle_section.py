@@ -2,7 +2,7 @@
 
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
-from analyzers.reporting.frames import windows_frame
+from analyzers.reporting.frames import TABLES
 from tests.support.kineto_files import write
 from tests.support.training import document, host, kernel, ranged, step
 from tracer.views.sections.idle import idle_section, shortened
@@ -25,7 +25,7 @@ def test_causes_and_places_are_named_with_their_times(tmp_path):
     assert ["cudaStreamSynchronize", "of", "aten::item", "synchronize"] in [line[:4] for line in words]
     assert "Launches: 2 calls per step, 0.001 ms each; 50.0 %" in " ".join(shown.split())
     assert "most often cudaStreamSynchronize of aten::item" in " ".join(shown.split())
-    (window,) = windows_frame(found).to_dict("records")
+    (window,) = TABLES["windows"].frame(found).to_dict("records")
     assert (window["idle_input_ns"], window["idle_synchronize_ns"], window["idle_ns"]) == (3000, 3000 + 8000, 20000)
     (calls,) = found.idle.synchronizing
     assert (calls.name, calls.call, calls.count, calls.host_ns) == ("aten::item", "cudaStreamSynchronize", 1, 3000)

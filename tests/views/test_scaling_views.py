@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from msgspec.structs import replace
 
-from analyzers.comparison.scaling_document import CellRow, EpochTime, Ratio, scaling_from_json, weak_frame
+from analyzers.comparison import SWEEP_TABLES
+from analyzers.comparison.scaling_document import CellRow, EpochTime, Ratio, scaling_from_json
 from analyzers.notices import Code, Notice
 from analyzers.run.manifest import Epoch
 from tests.support.commands import fails
@@ -83,7 +84,7 @@ def test_a_speedup_that_cannot_be_told_is_no_figure():
     assert "cannot be told: its 95 % interval reaches further than a tenth of it" in shown
     assert "cannot be told: x1.42 to x1.92" in as_markdown(STUDY)
     assert "cannot be told: x1.42 to x1.92" in scaling_html(STUDY)
-    assert weak_frame(STUDY)["scaled_speedup"][2] == pytest.approx(2 * 10 / 12)
+    assert SWEEP_TABLES["weak"].frame(STUDY)["scaled_speedup"][2] == pytest.approx(2 * 10 / 12)
     edge = [
         Ratio(1.0, 0.91, 1.09, True),
         Ratio(1.0, 0.89, 1.0, True),

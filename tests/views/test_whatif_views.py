@@ -7,12 +7,12 @@ import pytest
 
 from analyzers.lazy_fields import replaced as replace
 from analyzers.prediction import (
+    SCENARIOS,
     Options,
     WhatIf,
     doubts,
     from_json,
     is_own,
-    scenarios_frame,
     to_json,
     usual,
     whatif,
@@ -168,7 +168,7 @@ def test_json_comes_back_as_it_was_and_rows_are_its_scenarios(made):
     assert back.scenarios == saved(made.scenarios)
     assert back.baseline == made.baseline
     assert back.scale_out == made.scale_out
-    frame = scenarios_frame(made)
+    frame = SCENARIOS.frame(made)
     assert frame["predicted_step_ns"].tolist() == [each.predicted_step_ns for each in made.scenarios]
     assert [bytes_.split() for bytes_ in frame["buckets"]] == [[*map(str, each.buckets)] for each in made.scenarios]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,10 +30,8 @@ from tracer.errors import UsageError
 from tracer.views import By, csv_text
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from analyzers.comparison import Condition
-    from analyzers.reporting import Report
+    from analyzers.reporting import Report, Table
     from analyzers.run import Calibration
 
 
@@ -83,8 +81,8 @@ def run(options: argparse.Namespace) -> int:
     tables = _tables(options.csv) if options.csv is not None else {}
     refuse_all_existing((options.output, options.html, *tables), options.force)
     with _reported(options, links_of(options)) as (run_report, document):
-        for path, frame in tables.items():
-            write_text(path, csv_text(frame(run_report)), options.force)
+        for path, table in tables.items():
+            write_text(path, csv_text(table.frame(run_report)), options.force)
         if document is not None:
             write_page(options.html, document, options.force)
         emit(options, partial(_json, options, run_report), partial(_text, options, run_report))
@@ -126,11 +124,11 @@ def _judged(gates: Sequence[Condition], run_report: Report) -> int:
     return judged(gates, RunFigures([run_report]), run_report.run.name)
 
 
-def _tables(folder: Path) -> dict[Path, Callable[[Report], pd.DataFrame]]:
+def _tables(folder: Path) -> dict[Path, Table[Report]]:
     """Return the tables that --csv writes into a folder, by file."""
-    from analyzers.reporting import FRAMES
+    from analyzers.reporting import TABLES
 
-    return {folder / f"{name}.csv": frame for name, frame in FRAMES.items()}
+    return {folder / f"{name}.csv": table for name, table in TABLES.items()}
 
 
 def _text(options: argparse.Namespace, run_report: Report, width: int | None = None, color: bool = False) -> str:

@@ -59,7 +59,6 @@ BATCHES = (32, 128, 512)
 ROUNDS, UNPROFILED_S = 4, 3.0
 # Below a sweep's folder, unless --output says otherwise.
 REPORT = "report"
-TABLES = ("cells.csv", "weak.csv", "strong.csv", "epochs.csv")
 MARKDOWN, PAGE = "scaling.md", "scaling.html"
 
 
@@ -267,13 +266,13 @@ def numbers(text: str) -> list[int]:
 
 def _report(sweep: Path, output: Path | None, as_json: bool, force: bool, reader: Callable[[Path], RunSummary]) -> None:
     """Print the study, and write its files where an output is named. Raises TracerError."""
-    from analyzers.comparison import scaling_json, study
+    from analyzers.comparison import SWEEP_TABLES, scaling_json, study
     from analyzers.run import RESULTS
     from tracer.views.plots import PICTURES
     from tracer.views.sections.results import scaling_text
 
     if output is not None:
-        for name in (RESULTS, MARKDOWN, PAGE, *TABLES, *PICTURES):
+        for name in (RESULTS, MARKDOWN, PAGE, *(f"{table}.csv" for table in SWEEP_TABLES), *PICTURES):
             refuse_existing(output / name, force)
     scaling = study(sweep, reader)
     sys.stdout.write(scaling_json(scaling) + "\n" if as_json else scaling_text(scaling, *terminal()))
@@ -302,7 +301,7 @@ def _write(folder: Path, scaling: Scaling, force: bool) -> list[str]:
 
 def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
     """Yield every file by name, the page first."""
-    from analyzers.comparison import cells_frame, epochs_frame, scaling_json, strong_frame, weak_frame
+    from analyzers.comparison import SWEEP_TABLES, scaling_json
     from analyzers.run import RESULTS
     from tracer.views.html import scaling_html
     from tracer.views.sections.results import as_markdown
@@ -310,6 +309,6 @@ def _files(scaling: Scaling, pictures: Mapping[str, bytes]) -> Iterator[tuple[st
     yield PAGE, utf8(scaling_html(scaling))
     yield MARKDOWN, utf8(as_markdown(scaling, pictures))
     yield from pictures.items()
-    for name, frame in zip(TABLES, (cells_frame, weak_frame, strong_frame, epochs_frame), strict=True):
-        yield name, utf8(csv_text(frame(scaling)))
+    for name, table in SWEEP_TABLES.items():
+        yield f"{name}.csv", utf8(csv_text(table.frame(scaling)))
     yield RESULTS, (scaling_json(scaling) + "\n").encode()

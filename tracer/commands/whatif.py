@@ -138,11 +138,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, prediction: WhatIf) -> None:
     """Write the files that go with the text."""
-    from analyzers.prediction import scenarios_frame
+    from analyzers.prediction import SCENARIOS
     from tracer.views.plots import prediction_picture
 
     if options.csv is not None:
-        write_text(options.csv, csv_text(scenarios_frame(prediction)), options.force)
+        write_text(options.csv, csv_text(SCENARIOS.frame(prediction)), options.force)
     if options.plot is not None:
         write_bytes(options.plot, prediction_picture(prediction, _form(options.plot)), options.force)
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from analyzers.comparison import Comparison, changes_frame, comparison_json
+from analyzers.comparison import CHANGES, Comparison, comparison_json
 from analyzers.comparison import compare as compared
 from analyzers.paths import Where
+from analyzers.reporting import frame_method
 from analyzers.run import Calibration
 from tracer.results.run_report import RunReport, report
 from tracer.results.source import opened, written
 from tracer.views.html import comparison_cell, comparison_html
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class RunComparison:
@@ -34,9 +31,7 @@ class RunComparison:
         """Return what changed, in sentences."""
         return self.document.verdict
 
-    def changes(self) -> pd.DataFrame:
-        """Return one row per figure: a, b, p, whether it changed."""
-        return changes_frame(self.document)
+    changes = frame_method(CHANGES)
 
     def json(self) -> str:
         """Return what `tracer compare --json` prints."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from analyzers.paths import Where
-from analyzers.prediction import Options, WhatIf, scenarios_frame, to_json
+from analyzers.prediction import SCENARIOS, Options, WhatIf, to_json
 from analyzers.prediction import whatif as predicted
 from analyzers.rank import RunSummary
+from analyzers.reporting import frame_method
 from analyzers.run import Calibration, Manifest, world_size
 from analyzers.settings import Affine, Hosts, LinkModel
 from analyzers.units import NS_PER_US
@@ -20,9 +21,6 @@ from tracer.results.source import Picture, Source, calibration_of
 from tracer.views import ITEMSIZE
 from tracer.views.plots import prediction_picture
 from tracer.views.sections.results import prediction_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 AS_GIVEN = "as given"
 # What a number of an argument may be.
@@ -41,9 +39,7 @@ class RunPrediction:
         """Return what is recommended, in a sentence."""
         return self.document.headline
 
-    def scenarios(self) -> pd.DataFrame:
-        """Return one row per change: what it is, the step with it, what it saves, whether to trust that."""
-        return scenarios_frame(self.document)
+    scenarios = frame_method(SCENARIOS)
 
     def plot(self) -> Picture:
         """Draw the scenarios, as `tracer whatif --plot` does."""

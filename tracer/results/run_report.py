@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analyzers.comparison import headline_figures
 from analyzers.notices import Notice
 from analyzers.paths import Where, local_path
-from analyzers.reporting import Advice, Headline, Report, table_function, to_json
+from analyzers.reporting import TABLES, Advice, Headline, Report, frame_method, to_json
 from analyzers.run import Calibration, find
 from tracer.atomic_files import new_file
 from tracer.errors import UsageError
@@ -21,15 +19,7 @@ from tracer.views.perfetto import check_perfetto, groups, write_trace
 from tracer.views.plots import report_picture
 from tracer.views.sections import step_sentence, trust_words
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
 PERFETTO = ".pftrace"
-
-
-def _table(name: str) -> Callable[[RunReport], pd.DataFrame]:
-    return table_function(name, lambda report: report.document)
 
 
 class RunReport:
@@ -68,18 +58,21 @@ class RunReport:
         """Return the main figures for a metric logger; what is not known is left out."""
         return {f"{prefix}{name}": value for name, value in headline_figures(self.document).items()}
 
-    windows = _table("windows")
-    steps = _table("steps")
-    collectives = _table("collectives")
-    members = _table("members")
-    waiting = _table("waiting")
-    groups = _table("groups")
-    buckets = _table("buckets")
-    layers = _table("layers")
-    sharded = _table("sharded")
-    kernels = _table("kernels")
-    operators = _table("operators")
-    charges = _table("charges")
+    windows = frame_method(TABLES["windows"])
+    steps = frame_method(TABLES["steps"])
+    devices = frame_method(TABLES["devices"])
+    collectives = frame_method(TABLES["collectives"])
+    members = frame_method(TABLES["members"])
+    waiting = frame_method(TABLES["waiting"])
+    groups = frame_method(TABLES["groups"])
+    buckets = frame_method(TABLES["buckets"])
+    layers = frame_method(TABLES["layers"])
+    sharded = frame_method(TABLES["sharded"])
+    experts = frame_method(TABLES["experts"])
+    pipeline = frame_method(TABLES["pipeline"])
+    kernels = frame_method(TABLES["kernels"])
+    operators = frame_method(TABLES["operators"])
+    charges = frame_method(TABLES["charges"])
 
     def json(self) -> str:
         """Return what `tracer report --json` prints."""
@@ -139,9 +132,9 @@ def report(
         report.open()
 
     What it returns has `name`, `headline`, `verdict`, `advice`, `warnings` and the whole `document`; `figures()` to
-    log; DataFrames `windows()`, `steps()`, `collectives()`, `members()`, `waiting()`, `groups()`, `buckets()`,
-    `layers()`, `sharded()`, `kernels()`, `operators()`, `charges()`; and `plot(kind)`, `open()`, `html(path)`,
-    `json()`, `perfetto(path)`.
+    log; DataFrames `windows()`, `steps()`, `devices()`, `collectives()`, `members()`, `waiting()`, `groups()`,
+    `buckets()`, `layers()`, `sharded()`, `experts()`, `pipeline()`, `kernels()`,
+    `operators()`, `charges()`; and `plot(kind)`, `open()`, `html(path)`, `json()`, `perfetto(path)`.
 
     `run` is a folder of traces, a trace file, a URL, or a list of several hosts' folders. `links` is a calibration, or
     its file, to be used in place of the run's own; `steps` names the annotation that is a step; `workers` says how many

@@ -5,26 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from analyzers.comparison import (
-    Scaling,
-    cells_frame,
-    epochs_frame,
-    scaling_json,
-    strong_frame,
-    study,
-    weak_frame,
-)
+from analyzers.comparison import SWEEP_TABLES, Scaling, scaling_json, study
 from analyzers.paths import local_path
 from analyzers.rank import RunSummary
+from analyzers.reporting import frame_method
 from tracer.results.source import Picture, Source, opened, written
 from tracer.views.html import scaling_html
 from tracer.views.plots import scaling_picture
 from tracer.views.sections.results import scaling_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class SweepStudy:
@@ -38,21 +27,10 @@ class SweepStudy:
         """Return how far training scales, in a sentence."""
         return self.document.verdict
 
-    def cells(self) -> pd.DataFrame:
-        """Return one row per recording: strategy, GPUs, batch, step."""
-        return cells_frame(self.document)
-
-    def weak(self) -> pd.DataFrame:
-        """Return one row per recording: scaled speedup and efficiency at its batch per GPU."""
-        return weak_frame(self.document)
-
-    def strong(self) -> pd.DataFrame:
-        """Return one row per recording: speedup and efficiency at its global batch."""
-        return strong_frame(self.document)
-
-    def epochs(self) -> pd.DataFrame:
-        """Return one row per epoch of each recording: loss and accuracy."""
-        return epochs_frame(self.document)
+    cells = frame_method(SWEEP_TABLES["cells"])
+    weak = frame_method(SWEEP_TABLES["weak"])
+    strong = frame_method(SWEEP_TABLES["strong"])
+    epochs = frame_method(SWEEP_TABLES["epochs"])
 
     def plot(self) -> Picture:
         """Draw speedups over GPUs, as `tracer plot --kind scaling` does. Raises TracerError."""

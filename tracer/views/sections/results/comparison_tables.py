@@ -159,7 +159,9 @@ def untold_table(comparison: Comparison | SweepComparison) -> TitledTable | None
 def _intervals(controls: Mapping[str, Change]) -> list[str]:
     """Say what the differences of controls lie between, where there are blocks enough to tell."""
     told = [
-        f"{LABELS[name]} {between_ms(change.limits)}" for name, change in controls.items() if change.limits is not None
+        f"{LABELS[name]} {between_ms(change.interval)}"
+        for name, change in controls.items()
+        if change.interval is not None
     ]
     return [f"Differences, 95 % intervals: {', '.join(told)}."] if told else []
 
