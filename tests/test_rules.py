@@ -60,7 +60,7 @@ ROOMS = [
     "tracer.views.html",
     "tracer.views.plots",
     "tracer.views.perfetto",
-    "tracer.views.parquet",
+    "tracer.views.rows",
     "tracer.views.tensorboard",
     "tracer.results",
     "tracer.sessions",

@@ -23,6 +23,7 @@ from tracer.commands.options import (
 )
 from tracer.errors import UsageError
 from tracer.views import size
+from tracer.views.rows import FORMATS, RowFormat, row_files
 
 if TYPE_CHECKING:
     from analyzers.rank import RunSummary
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
     what = (
         "run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline; "
-        "runs.parquet: a folder of tables, to which each run adds its rows"
+        f"{' or '.join(f'runs{each.SUFFIX}' for each in FORMATS)}: a folder of tables, to which each run adds its rows"
     )
     add_output_argument(parser.add_argument_group("output"), what, required=True)
     add_reading_arguments(parser, steps=True, links=True, drawing=True)
@@ -61,20 +62,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(options: argparse.Namespace) -> None:
+def _rows(row_format: RowFormat, options: argparse.Namespace) -> None:
     """Write a file for each table into the folder, beside those of other runs."""
-    from tracer.views.parquet import check_parquet, parquet_files
-
     if options.ranks is not None:
         raise UsageError("--ranks only applies to timelines: it selects the ranks that are drawn")
-    check_parquet()
+    row_format.check()
     with reported(options, links_of(options)) as run_report:
-        files = [(options.output / name, data) for name, data in parquet_files(run_report)]
-        refuse_all_existing((file for file, _ in files), options.force)
-        for file, data in files:
+        files = dict(row_files(row_format, run_report, options.run[0], options.output))
+        refuse_all_existing(files, options.force)
+        for file, data in files.items():
             write_bytes(file, data, options.force)
         tell_warnings(run_report.run.warnings)
-    written = size(sum(len(data) for _, data in files))
+    written = size(sum(map(len, files.values())))
     tell(f"{options.output}: {len(files)} tables, {written}; each is a folder, with a file of every run")
 
 
@@ -125,5 +124,5 @@ def _archive(file: IO[bytes], drawn: Drawn) -> str:
 WRITERS: dict[str, Callable[[argparse.Namespace], None]] = {
     TRACE: partial(_timeline, _trace),
     ".zip": partial(_timeline, _archive),
-    ".parquet": _rows,
+    **{row_format.SUFFIX: partial(_rows, row_format) for row_format in FORMATS},
 }

@@ -2,7 +2,7 @@
 
 A section is a list of blocks (`document`), with numbers from `format` and colours from `palette`; `terminal` and
 `markdown` render it, and `csv_tables` writes frames. `panels` are lines to draw, `choices` has the words of options.
-The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto`, `parquet` and `tensorboard` show.
+The rooms inside: `sections` arrange a result; `html`, `plots`, `perfetto`, `rows` and `tensorboard` show.
 
 Decisions: docs/dev/decisions/views.md
 """
