@@ -86,6 +86,7 @@ def test_runs_of_one_name_stand_beside_each_other_by_their_paths(tmp_path):
     outside = pd.read_parquet(tmp_path / "elsewhere" / "runs.parquet" / "windows")
     assert set(outside["run"]) == {str((tmp_path / places[0]).resolve())}
     assert (runs / "windows" / "0001+trace.parquet").exists()
+    assert run_key(tmp_path, runs) == str(tmp_path.resolve())
 
 
 def the_file(folder, table: str):

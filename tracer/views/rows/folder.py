@@ -43,7 +43,7 @@ def run_key(place: Place, folder: Path) -> str:
     if not isinstance(place, Path):
         return redacted_url(str(place))
     path, beside = place.resolve(), folder.resolve().parent
-    return (path.relative_to(beside) if path.is_relative_to(beside) else path).as_posix()
+    return (path.relative_to(beside) if beside in path.parents else path).as_posix()
 
 
 def row_files(row_format: RowFormat, report: Report, place: Place, folder: Path) -> Iterator[tuple[Path, bytes]]:
@@ -66,5 +66,5 @@ def _written(value: Any, kind: type) -> Any:
 
 def _file_name(run: str) -> str:
     """Write a path as the name of one file: `0001+trace`. Two paths never have the same."""
-    name = quote(run, safe=" /").replace("/", "+")
+    name = quote(run, safe=" /", errors="surrogateescape").replace("/", "+")
     return f"%{ord(name[0]):02X}{name[1:]}" if name.startswith(_PASSED_OVER) else name
