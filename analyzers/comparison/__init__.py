@@ -1,10 +1,9 @@
 """Changes between two runs, scaling of sweeps, conditions for CI.
 
 `runs` and `sweeps` compare (`change`, `permutation_test` and `serial` judge each figure), `verdict` says in a sentence
-what came of it, `promises` what A's advice had promised,
-`step_alignment` sets two steps side by side. `scaling` and `scaling_cell` study a sweep, `scaling_pairs` compares its
-cells, `scaling_limits` says what limits it. `conditions` and `condition_names` read and judge `--fail-on`. Types are in
-`document` and `scaling_document`, tables in `frames`.
+what came of it, and what A's advice had promised. `step_alignment` sets two steps side by side. `scaling` and
+`scaling_cell` study a sweep, `scaling_pairs` compares its cells, `scaling_limits` says what limits it. `conditions` and
+`condition_names` read and judge `--fail-on`. Types are in `document` and `scaling_document`, tables in `frames`.
 
 Decisions: docs/dev/decisions/comparison.md
 """

@@ -34,9 +34,8 @@ from analyzers.comparison.document import (
     LayerChange,
     Layouts,
 )
-from analyzers.comparison.promises import odd_gone, promised
 from analyzers.comparison.serial import OF_BLOCKS, OF_STEPS
-from analyzers.comparison.verdict import UNPROFILED, account, leading, verdict
+from analyzers.comparison.verdict import UNPROFILED, account, leading, odd_gone, promised, verdict
 from analyzers.layers import BUCKET_MEASURES, BucketRow, LayerRow
 from analyzers.notices import Code, Notice, Weight
 from analyzers.reporting import IDLE_CAUSES, Report, RunFacts, Window, gradient_steps, group_steps, typical_of
