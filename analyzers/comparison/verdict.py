@@ -1,4 +1,4 @@
-"""Verdict of a comparison, the account of the step, and what A's advice had promised of it.
+"""Verdict of a comparison, account of the step, promises of A's advice.
 
 A    advice: rank 1 late 3.67, buffers 0.95 of 12.13 ms       B    advice: neither; 8.16 ms
      promised together 4.20                                        came 3.98
