@@ -13,8 +13,8 @@ import msgspec
 class Weight(StrEnum):
     """What a notice makes of the figures.
 
-    A `note` says what is merely absent, or was done without harm. A `warning` makes a figure doubtful: trust is fair at
-    most. `damage`: traces cannot hold all that ran, and trust is low. `graded`: as far as the reason of trust says.
+    A `note` doubts none, a `warning` does, and trust is fair at most. `damage`: traces cannot hold all that ran, and
+    trust is low. `graded`: as far as the reason of trust says.
     """
 
     NOTE = "note"
@@ -41,7 +41,7 @@ _graded = partial(CodeFacts, Weight.GRADED)
 
 
 class Code(StrEnum):
-    """Codes of all notices: programs go by them, never by a notice's text, which says what is so and may be reworded.
+    """Codes of all notices: programs go by them, never by texts, which may be reworded.
 
     A version reads a code that it does not know as `saved`. When each is given stands in `analyzers/notices.py`.
     """

@@ -15,8 +15,9 @@ import msgspec
 import pytest
 
 import analyzers
+from analyzers.collectives.rows import CollectiveRow, MemberRow, UnmatchedRow
 from analyzers.comparison.change import LEVEL, enough
-from analyzers.notices import Code
+from analyzers.notices import Code, Notice
 from tests.support import notebooks
 from tests.support.commands import remember_samples
 from tests.support.docs import (
@@ -47,7 +48,7 @@ from tests.support.docs import (
 from tests.support.lowest import WORKFLOW
 from tests.support.options import groups_of, parsers
 from tests.support.parsed import trees
-from tests.support.reference import WHOLE, keys, section
+from tests.support.reference import WHOLE, is_folded, keys, section
 from tracer.cli import COMMANDS, parse
 
 NAMED = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES]
@@ -320,7 +321,15 @@ def test_keys_are_written_with_their_types_and_links_with_their_headings():
     linked = "A thing: [Idle time, by cause](measuring.md#idle-time-by-cause). See [whatif](commands/whatif.md)."
     assert section(Base) == f"{linked}\n\n`name`, `wait_ns`?, `rank`; `origin_ns`: text; `device`; `parts`: int?[]{{}}."
     own = '`late`?: int|number; `rate_gbps`; `pass`: "a"|"b"; `whole`?: [Base](#base)'
-    assert keys(Row) == f"all of [Base](#base); {own}."
+    assert keys(Row) == f"all of [Base](#base); {own}"
+
+
+def test_small_types_that_stand_in_one_place_are_written_there():
+    assert is_folded(MemberRow)
+    members = "`members`: {`rank`, `device`, `start_ns`, `dur_ns`, `wait_ns`?, `exposed_ns`}[]"
+    assert keys(CollectiveRow).endswith(members)
+    for kind in (Notice, CollectiveRow, UnmatchedRow):  # in several places, with more to say, with more keys
+        assert not is_folded(kind)
 
 
 def test_keys_and_codes_are_those_of_the_types():
@@ -336,8 +345,10 @@ def test_every_key_of_htas_tables_stands_in_the_page(analysis):
     pytest.importorskip("hta")
     others = ["traces/resnet18-ddp2"] if analysis == "diff" else []
     document = json.loads(printed("hta", "traces/resnet18-ddp1", analysis, *others, "--json"))
-    rows = [row for row in tables(FORMATS.read_text())["HTA's tables"] if f"`{analysis}`" in row[0]]
-    written = re.findall(r"`(\w+)`", " ".join(cell for row in rows for cell in row[1:]))
+    (item,) = re.findall(
+        rf"^\* `{analysis}`: .*(?:\n +.*)*", FORMATS.read_text().split("## HTA's tables")[1], re.MULTILINE
+    )
+    written = re.findall(r"`(\w+)`", item)
     for name, value in document.items():
         if name not in ("schema", "analysis", "versions", "run", "notes"):
             keys = [name, *(value[0] if isinstance(value, list) else ())]

@@ -17,8 +17,8 @@ from analyzers.rank import EdgeKind, Phase, device_label
 class ChargeRow(msgspec.Struct, frozen=True):
     """Part of the critical path of all typical steps together: docs/measuring.md, Charges.
 
-    `rank` is null for transfers, which are a `group`'s, and for what is unresolved. `phase` is as in IdlePhase; `at`
-    the operator, function, module or range.
+    Transfers are a `group`'s, and what is unresolved nobody's. `phase` is as in IdleRows; `at` the operator, function,
+    module or range.
     """
 
     rank: int | None
@@ -36,8 +36,8 @@ _Place = tuple[int | None, int | str | None, str | None, str, str, str | None]
 class ChargesSummary(msgspec.Struct, frozen=True):
     """The critical path of so many typical `steps`, added up: docs/measuring.md, Charges.
 
-    `charged_ns` is the sum of all charges. `by_edge`: `stretch` (a thread's own time), `call`, `launch`, `stream`,
-    `wait`, `run` (on the device), `block`, `arrive`, `transfer`.
+    `by_edge`: `stretch` (a thread's own time), `call`, `launch`, `stream`, `wait`, `run` (on the device), `block`,
+    `arrive`, `transfer`.
     """
 
     charged_ns: int

@@ -45,7 +45,7 @@ class GroupWindow(msgspec.Struct, frozen=True):
     """One process group's communication in a step of one rank: docs/measuring.md, By process group.
 
     `group` is its name, `several` or `unknown`; `description` PyTorch's. `comm_ns` is all of its communication, exposed
-    what is so while it alone is.
+    what is so while it alone communicates.
     """
 
     group: str
@@ -71,9 +71,9 @@ class GroupWindow(msgspec.Struct, frozen=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A process group, or disjoint ones of one description and role, over steps of the ranks that have it.
+    """A process group, or disjoint ones of one description and role, over steps of its ranks.
 
-    `purposes` are what it carries, the longest first. In a step without it, it took no time.
+    `purposes`: the longest first.
     """
 
     name: str

@@ -183,8 +183,8 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     `kind`: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `dispatch`, `combine`, `broadcast`, `reduce`,
     `gather`, `scatter`, `send_recv`, `barrier` or `other`. `purpose`: `gradients`, `buffers`, `parameters`, `inputs`,
     `activations`, `messages` (pipeline), `attention`, `tokens` (experts), `norms` or `other`. `group` are ranks, of
-    nn.DataParallel devices; `group_size` counts members outside of the run. `bound`: the transfer is an upper bound;
-    `partial`: members are missing. `why` says why time is unresolved.
+    nn.DataParallel devices; `group_size` counts those outside of the run. `bound`: the transfer is at most that;
+    `partial`: members are missing. `why` time is unresolved.
     """
 
     index: int
@@ -288,10 +288,7 @@ class CopyRow(msgspec.Struct, frozen=True):
 
 
 class ClockRow(msgspec.Struct, frozen=True):
-    """How far ranks' clocks are ahead of the lowest rank's; null: no collective ties them.
-
-    `applied_to` are the ranks whose times were moved.
-    """
+    """How far ranks' clocks are ahead of the lowest rank's; null: no collective ties them."""
 
     offsets_ns: dict[str, int | None]
     spread_ns: dict[str, int | None]

@@ -52,10 +52,10 @@ class Method(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """One figure in A and B: medians, B less A, that over A, and what the test says.
 
-    `state`: `changed`, marked; `correlated`, beyond the steps' spread only if no step resembled the one before;
-    `small`, below `least_change`; `within` the spread; `too_few` steps to tell; `same`; `only_a`, `only_b`. `a_steps`
-    and `b_steps` are of controls blocks. `adjusted_p` is corrected for its table. `apart`: all steps of one run lie
-    beyond the other's. `interval` is of controls' differences; `correlation` what neighbouring steps' was taken to be.
+    `state`: `changed` is marked; `correlated` lies beyond the steps' spread only if no step resembled the one before;
+    `small` is below `least_change`; `within` the spread; `too_few` steps to tell. `a_steps` and `b_steps` are of
+    controls blocks. `adjusted_p` is corrected for its table; `apart`: all steps of one run lie beyond the other's;
+    `interval` is of controls' differences; `correlation` is what neighbouring steps' was taken to be.
     """
 
     a: float | None

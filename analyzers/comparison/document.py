@@ -88,7 +88,8 @@ class PartChange(msgspec.Struct, frozen=True):
 class StepAccount(msgspec.Struct, frozen=True):
     """The mean typical profiled step of A and of B; the parts' differences add up to the step's.
 
-    `is_opposed`: the unprofiled step changed by 1 % or more, and this one did not, or the other way.
+    `state` is null where medians hide the part. `is_opposed`: the unprofiled step changed by 1 % or more, and this one
+    did not, or the other way.
     """
 
     a_span_ns: float
@@ -148,9 +149,9 @@ REST = "rest"
 class Comparison(msgspec.Struct, frozen=True):
     """Two runs, A the baseline, and what changed: docs/measuring.md, What changed between two runs.
 
-    From `controls` to `groups` each is a table, without what neither run has. `totals` are of all buckets of a step on
-    one rank; buckets are compared where layouts are the same. Of several launches each is one step, its median.
-    `odd_gone` is what A's odd steps cost, where B has none.
+    `totals` are of all buckets of a step on one rank; buckets are compared where layouts are the same. Of several
+    launches each is one step, its median. `odd_gone` is what A's odd steps cost, where B has none. A promise is advice
+    of A that B no longer needs, and by how much B's step is shorter (`came_ns`).
     """
 
     schema: str

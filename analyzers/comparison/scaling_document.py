@@ -114,8 +114,8 @@ class EpochTime(msgspec.Struct, frozen=True):
 class CellRow(msgspec.Struct, frozen=True):
     """One cell: what was asked for, what became of it, and what was measured.
 
-    `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy; `launches` is how many
-    its steps are of. `measured` and `shares` are as in the report's summary; `representative` is the window of median
+    `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy; its steps are of so
+    many `launches`. `measured` and `shares` are as in the report's summary; `representative` is the window of median
     length.
     """
 
@@ -207,8 +207,7 @@ class Ratio(msgspec.Struct, frozen=True):
 class Subtraction(msgspec.Struct, frozen=True):
     """What subtracting times calls communication, beside what was measured; may be negative.
 
-    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it; `busbw_gbps` and `utilization`
-    follow for the gradients.
+    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it.
     """
 
     estimate_ns: float

@@ -194,8 +194,8 @@ def _is_short(bucket: NamedBucket) -> bool:
 class BucketRow(msgspec.Struct, frozen=True):
     """One reduction of a DDP bucket on one rank: docs/measuring.md, Buckets.
 
-    `pass` counts backward passes in the step; `collective` is an index into `collectives`. `share_of_exposed` is of the
-    window's exposed communication.
+    `pass` counts backwards of the step; `collective` is an index into `collectives`; `share_of_exposed` is of the
+    window's.
     """
 
     rank: int
@@ -240,7 +240,7 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 class BucketSummary(msgspec.Struct, frozen=True):
-    """One bucket over typical steps; `hidden_by` are the three lines that hid it longest."""
+    """One bucket over typical steps, with the three lines that hid it longest."""
 
     bucket: int
     bytes: int | None

@@ -352,7 +352,7 @@ def _is_lost(measured: Measured) -> bool:
 
 
 class LayerComm(msgspec.Struct, frozen=True):
-    """Communication of a layer in one step: its share of a bucket's by bytes, or a sharded module's own."""
+    """A layer's share of a bucket's communication by bytes, or a sharded module's own."""
 
     kind: str
     direction: str = msgspec.field(name="pass")
@@ -368,8 +368,7 @@ class LayerComm(msgspec.Struct, frozen=True):
 class LayerRow(msgspec.Struct, frozen=True):
     """One layer, or a line that is none (in brackets), in one window: docs/measuring.md, Layers.
 
-    In lines that are no layers, all outside of the backward is forward. `bucket` holds most of the layer. Lengths of
-    collectives are added.
+    In brackets all outside of the backward is forward. `bucket` holds most of the layer.
     """
 
     rank: int

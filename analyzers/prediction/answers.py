@@ -21,7 +21,7 @@ UNTRUSTED = "not to be trusted"
 class Baseline(msgspec.Struct, frozen=True):
     """The run's own settings, measured and replayed; `error` is replayed over measured, less 1.
 
-    `on_cpus`: the run's ranks have no GPUs, and `gpus` counts ranks.
+    `on_cpus`: `gpus` counts ranks.
     """
 
     bucket_mb: float | None
@@ -37,10 +37,10 @@ class Baseline(msgspec.Struct, frozen=True):
 class Predicted(msgspec.Struct, frozen=True):
     """One change of the step, and what it brings.
 
-    `kind` is of settings `caps`, `gpus`, `links` or `fsdp`, else the scenario; `at` where, `value` what is tried.
-    `predicted_step_ns` is replayed; `step_ns` is the measured step (of odd steps, the mean one) less the gain. What
-    follows `reliable` is of settings: `link_gbps` the bus bandwidth that reductions get, `latency_us` the smallest
-    one's time, `efficiency` the step of one GPU that synchronizes nothing over this one.
+    `kind` is `caps`, `gpus`, `links` or `fsdp` of settings, else the scenario; `at` where, `value` what is tried.
+    `step_ns` is the measured step (of odd steps, the mean one) less the gain. Settings alone have what follows
+    `reliable`: `link_gbps` is the reductions' bus bandwidth, `latency_us` the smallest one's time, `efficiency` the
+    step of one GPU that synchronizes nothing over this one.
     """
 
     kind: str
@@ -106,7 +106,7 @@ class Recommended(Predicted, frozen=True, kw_only=True):
 
 
 class AtGpus(msgspec.Struct, frozen=True):
-    """The setting with the shortest step on so many GPUs."""
+    """The setting with the shortest step on so many GPUs; `hidden`: at most `little` or `noise_ns` of it is exposed."""
 
     gpus: int
     bucket_mb: float | None
@@ -131,8 +131,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     """All predictions of a run: the largest gain first, then those of degree, then settings.
 
     `recommended` is the best setting that was asked for, else the first finding. Settings closer than `uncertainty_ns`
-    are not told apart. `as_recorded`: links, buffers and dtype are the run's. How far to trust them:
-    docs/commands/whatif.md.
+    are not told apart. `as_recorded`: links, buffers and dtype are the run's.
     """
 
     schema: str

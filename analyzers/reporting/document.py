@@ -56,8 +56,8 @@ from analyzers.units import between_ms, ms
 class Window(msgspec.Struct, frozen=True):
     """One profiled step on one device: docs/measuring.md, Where a window's time went.
 
-    `contention_ns` is how much longer compute took beside communication. `exposed_transfer_ns` is an upper bound where
-    `summary.transfer_is_bound`. `typical`: the summary's figures are of it.
+    `contention_ns` is how much longer compute took beside communication. `exposed_transfer_ns` is a bound where
+    `summary.transfer_is_bound`. The summary is of `typical` windows.
     """
 
     rank: int
@@ -95,10 +95,9 @@ class Representative(msgspec.Struct, frozen=True):
 class Summary(LazyStruct, frozen=True):
     """What typical windows come to; `windows` and `shares` by measure, idle time as `idle_input_ns` and so on.
 
-    `advice` has gains from a tenth of the step on, then the rest, each the largest first; `of_degree` is what would
-    come on top, `advice_together_ns` all of it replayed at once. `layers_from`: `modules`, `fsdp`, `operators`, or
-    `nodes` of the backward. `charges` are null where launches are not recorded or nobody asked, `bar` in older
-    documents.
+    `representative` has median span. `advice` has gains from a tenth of the step on, then the rest, each the largest
+    first; `of_degree` would come on top; `advice_together_ns` is all of it replayed at once. `layers_from`: `modules`,
+    `fsdp`, `operators`, or `nodes` of the backward. `charges` are null where launches are not recorded or nobody asked.
     """
 
     windows: dict[str, Spread]
@@ -147,8 +146,8 @@ class Headline(msgspec.Struct, frozen=True):
     `step_ns` is unprofiled, `profiled_step_ns` the median window, `mark_ns` the host's mark where windows cover less
     than nine tenths of it. `problem` is null where nothing takes 1 %; `code` is its advice, `compute`, or a part:
     `idle`, `exposed_wait`, `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `gain_ns` is null for a bound;
-    `share` is of the step (of odd steps, the mean one). `trust`: `high`, `fair` or `low`, and `why` no higher.
-    `step_word` is `trace` where no step is marked.
+    `share` is of the step (of odd steps, the mean one). `trust` is `high`, `fair` or `low`; marked ranks are `late` or
+    `slow`. `step_word` is `trace` where no step is marked.
     """
 
     step_ns: float | None
@@ -181,7 +180,7 @@ class ControlFigures(msgspec.Struct, frozen=True):
 
     `unprofiled_mean_ns` counts odd steps in, by their distance `odd_every` where known. `distortion` is profiled over
     unprofiled, `sync_cost_ns` unprofiled less nosync, `host_step_ns` by rank what launching a step takes.
-    `intervals_ns` are 95 % intervals by the same names; `blocks_ns` each control's blocks in order.
+    `intervals_ns` (of 95 %) and `blocks_ns` have the same names.
     """
 
     unprofiled_step_ns: int | None = None
@@ -250,9 +249,10 @@ class LinkFacts(msgspec.Struct, frozen=True):
 class RunFacts(msgspec.Struct, frozen=True):
     """What is known of the run; much of it from run.json alone.
 
-    `ranks` are those that could be read. `origin_ns` is the epoch time of time 0, a text since it exceeds a float's
-    digits. `times_from`: `light` or `full` windows. `rank_source`: `run.json`, `trace`, `file` (its name, or `--rank`)
-    or `guessed`.
+    `ranks` could be read. `origin_ns`, the epoch time of time 0, exceeds a float's digits. `times_from`: `light` or
+    `full` windows. `clock` is how far ranks are ahead of the lowest; null: no collective ties them. `limit_gbps` of
+    links is one way; `source` says who says so, or why it is null. `rank_source`: `run.json`, `trace`, `file` (its
+    name, or `--rank`) or `guessed`.
     """
 
     name: str
@@ -290,9 +290,9 @@ class RunFacts(msgspec.Struct, frozen=True):
 class Report(LazyStruct, frozen=True):
     """All that the text report, the page, CSV and TensorBoard show.
 
-    Medians do not add up; `windows`, `buckets` and `layers` do, as docs/measuring.md says. `kernels`, `operators` and
-    `regions` are each rank's 50 longest. `traffic` is bytes of a step and rank, by purpose. Version 1 is refused, and
-    made anew from the traces.
+    Medians do not add up; `windows`, `buckets` and `layers` do. `kernels`, `operators` and `regions` are each rank's 50
+    longest. `waiting` is what a device waited, and others for it. `traffic` is bytes of a step and rank, by
+    purpose.
     """
 
     schema: str
@@ -344,7 +344,7 @@ class DigestGroup(msgspec.Struct, frozen=True):
 class Digest(msgspec.Struct, frozen=True):
     """What a report comes to, in some kilobytes, under the report's names.
 
-    `groups` are the eight most exposed. `warnings` and `notes` count notices by code.
+    `groups` are the eight most exposed. Notices are counted by code.
     """
 
     schema: str

@@ -38,7 +38,10 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """The representative window, in `cells` of equal length."""
+    """The representative window, in `cells` of equal length.
+
+    `busy` is each cell's covered share. Marks are collectives; `resolved`: what is left of waiting is transfer.
+    """
 
     rank: int
     device: int | str

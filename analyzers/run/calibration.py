@@ -50,8 +50,7 @@ class CalibrationRow(msgspec.Struct, frozen=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """What links can do: a collective at a size each.
 
-    Rows by hand, or from nccl-tests' output, need `collective`, `group_size`, `bytes` and `time_ns` alone: bandwidths
-    are computed from these.
+    Rows by hand, or from nccl-tests' output, need `collective`, `group_size`, `bytes` and `time_ns` alone.
     """
 
     schema: str = SCHEMA

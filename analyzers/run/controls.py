@@ -38,8 +38,7 @@ Numbered = tuple[Int64, Mask]
 class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Steps that were only timed: by rank, a list per block; `numbers` are theirs in the recording, from 1.
 
-    `by_launch`: each block is a launch with numbers of its own. Older recordings have `samples_ns`, each block's mean,
-    and keys that are not read: `median_ns`, the samples' `spread`, and the `reason` why the median is null.
+    `by_launch`: each block is a launch. Older recordings have each block's mean, `samples_ns`.
     """
 
     steps_ns: dict[str, list[list[int]]] = {}
@@ -216,7 +215,7 @@ def _pad_block(ranks: Sequence[Sequence[int]]) -> Float64:
 class Controls(msgspec.Struct, frozen=True):
     """Steps that were only timed, in turn with profiled ones.
 
-    `light` and `full` are under these profiles; `host` is what launching a step takes the CPU, its device at rest.
+    `light` and `full` are under these profiles; `host` is what launching a step takes the CPU.
     """
 
     unprofiled: Control | None = None

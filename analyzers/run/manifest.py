@@ -64,7 +64,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """One device in one round, before its light window; null: NVML does not say.
+    """One device in one round, before its light window.
 
     `reasons` hold its clocks down, in NVML's words, such as `sw_power_cap`.
     """
@@ -102,8 +102,8 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
 class TrainingSettings(msgspec.Struct, frozen=True):
     """Settings beside those of parallelism, on the first rank.
 
-    `autocast` is the forward's dtype; null, as `forwards_per_step`: off or not seen. `memory_format` of convolutions:
-    `channels_last`, `contiguous` or `mixed`. `allocator` is `PYTORCH_CUDA_ALLOC_CONF`.
+    `autocast` or `forwards_per_step` null: off or not seen. `memory_format`: `channels_last`, `contiguous` or `mixed`.
+    `allocator` is `PYTORCH_CUDA_ALLOC_CONF`.
     """
 
     loaders: list[LoaderSettings] = []
@@ -118,9 +118,8 @@ class TrainingSettings(msgspec.Struct, frozen=True):
 class HostStates(msgspec.Struct, frozen=True):
     """A rank's host in each `step` of the recording.
 
-    `gc_ns` was in Python's collections. The main thread waited for a core for `runnable_ns`, was switched out while it
-    could run (`switches`), and read pages from disk (`faults`). `autograd_runnable_ns` is of autograd's threads,
-    `cpu_mhz` of the CPU's clock.
+    Python's collections took `gc_ns`. The main thread waited for a core for `runnable_ns`, was switched out while it
+    could run (`switches`), and read pages from disk (`faults`). `autograd_runnable_ns` is of autograd's threads.
     """
 
     step: list[int] = []  # its number in the recording, from 1
@@ -134,7 +133,7 @@ class HostStates(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """What was trained on: `CIFAR-10`, `digits`, or `synthetic`, whose loss and accuracy mean nothing."""
+    """What was trained on: `CIFAR-10`, `digits`, or `synthetic`, whose accuracy means nothing."""
 
     name: str
     samples: int
@@ -144,7 +143,7 @@ class Dataset(msgspec.Struct, frozen=True):
 class Epoch(msgspec.Struct, frozen=True):
     """One whole epoch without a profiler, on the slowest rank; the first is warm-up.
 
-    `accuracy` is of the test set, on synthetic data of training batches; `loss` null: training diverged.
+    `accuracy` is of the test set (synthetic: of training batches); `loss` null: training diverged.
     """
 
     epoch: int
@@ -158,11 +157,10 @@ class Epoch(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: how a run was recorded; over several hosts each `ranks0-7` has its own.
 
-    `id` is the same on all ranks and hosts. `command` and `settings` are without secrets. `environment` has only
-    variables that decide how ranks communicate or what profiling costs. `strategy`: `ddp`, `fsdp`, `dp`, `tensor`,
-    `pipeline`, `context`, `expert`, joined by `+`, or `single`; null: not recognised. `bucket_cap_mb` null: DDP's
-    default, or no DDP. `settings` are the built-in workload's; their `ddp` is DDP's logging data. `profiler` has the
-    plan and the rounds that were kept. `notes` say how a recording did not end as planned. All keys have defaults.
+    `environment` has variables that decide how ranks communicate or what profiling costs. `strategy`: `ddp`, `fsdp`,
+    `dp`, `tensor`, `pipeline`, `context`, `expert`, joined by `+`, or `single`. `bucket_cap_mb` null: DDP's default, or
+    no DDP. `settings` are the built-in workload's, their `ddp` is DDP's logging data. `profiler` has the plan and the
+    rounds kept. `buckets` have `parameters` by index. All keys have defaults.
     """
 
     schema: str = SCHEMA

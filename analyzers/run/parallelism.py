@@ -16,7 +16,7 @@ _LISTED = 4
 
 
 class RecordedMesh(msgspec.Struct, frozen=True, kw_only=True):
-    """One DeviceMesh; `groups` has, by rank, the name of its process group along each dimension."""
+    """One DeviceMesh."""
 
     dims: list[str | None]
     shape: list[int]
@@ -28,9 +28,8 @@ class RecordedMesh(msgspec.Struct, frozen=True, kw_only=True):
 class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
     """Units that FSDP wraps alike: `count` on the rank with most; `*` in `modules` stands for a number.
 
-    `version` 1 is FullyShardedDataParallel, 2 `fully_shard`. `reshard_after_forward` may be a number of ranks. `shard_`
-    and `replicate_` are the mesh's dimensions and ranks. `_prefetch` counts units that the program gathers ahead.
-    `reduce_scatter_group`: it has a group of its own; null: this torch has none.
+    `version` 1 is FullyShardedDataParallel, 2 `fully_shard`. `reshard_after_forward` may be a number of ranks;
+    `_prefetch` counts units gathered ahead. `reduce_scatter_group`: it has a group of its own.
     """
 
     modules: str
@@ -51,7 +50,7 @@ class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StyledModules(msgspec.Struct, frozen=True, kw_only=True):
-    """Modules that are split alike, named as in ShardedModules.
+    """Modules that are split alike.
 
     `styles` are classes of ParallelStyle; `placements`, such as `S(0)`, are by parameter, along `dims`.
     """
@@ -81,10 +80,7 @@ class SequenceBuffer(msgspec.Struct, frozen=True):
 
 
 class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Context parallelism; null is what was not seen.
-
-    `balanced`: parts have equal work under a causal mask. `rotate_method` moves keys and values.
-    """
+    """Context parallelism; null is what was not seen."""
 
     dims: list[str] = []
     ranks: int | None = None
@@ -95,10 +91,7 @@ class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
-    """What torch.compile compiled: modules (`*` stands for a number) and frames.
-
-    `micro_pipeline_tp` is Inductor's asynchronous tensor parallelism.
-    """
+    """What torch.compile compiled: modules (`*` stands for a number) and frames."""
 
     modules: list[str] = []
     frames: int | None = None
@@ -108,7 +101,8 @@ class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
 class Parallelism(msgspec.Struct, frozen=True, kw_only=True):
     """How a program is parallelized, as found in its processes; more may be in use.
 
-    `unknown` says, by strategy, why settings could not be read; `left_out` counts rows beyond 64 of a list.
+    `unknown` says, by strategy, why settings could not be read; `left_out` counts rows beyond 64 of a list. A mesh has,
+    by rank, its `groups` along `dims`; a context's work is `balanced` under a causal mask.
     """
 
     strategies: list[str] = []

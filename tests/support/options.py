@@ -46,13 +46,12 @@ def groups_of(command: str) -> dict[str, Group]:
 
 @cache
 def shared_groups() -> dict[str, Group]:
-    """Options that several commands explain in the same words, in the groups that they have in the first of them."""
+    """Arguments that several commands explain in the same words, in the groups that they have in the first of them."""
     found = [
         (title, words, action)
         for command in parsers()
         for title, group in groups_of(command).items()
         for words, action in group.items()
-        if action.option_strings
     ]
     times = Counter(words for _, words, _ in found)
     groups: dict[str, Group] = {}
@@ -81,8 +80,10 @@ def shared_options() -> str:
 
 def _link(title: str, group: Group, taken: Collection[str]) -> str:
     """A link to a shared group, with the options that are meant where a command does not have all of them."""
-    options = [f"`{action.option_strings[-1]}`" for words, action in group.items() if words in taken]
-    which = f" ({', '.join(options)})" if len(options) < len(group) else ""
+    named = {words: f"`{action.option_strings[-1]}`" for words, action in group.items() if action.option_strings}
+    options, others = ([named[words] for words in named if (words in taken) is has] for has in (True, False))
+    which = f"without {', '.join(others)}" if len(others) < len(options) else ", ".join(options)
+    which = f" ({which})" if others else ""
     return f"[{_name(title)}](README.md#{_name(title).lower().replace(' ', '-')}){which}"
 
 

@@ -7,6 +7,7 @@ import re
 import types
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from itertools import groupby
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -38,6 +39,8 @@ CODES = "Codes of notices"
 UNITS = re.compile(r"(.*_)?(ns|us|n?bytes|mb|gbps|mhz|w|c|per_s)")
 # Keys that are whole numbers, or a device's index or `cpu`, in whatever holds them: the page says so once.
 WHOLE = ("rank", "step", "steps", "bucket", "count", "gpus", "batch", "group_size")
+# A type of at most so many keys that stands in one place, and of which there is no more to say, is written there.
+MOST_FOLDED = 6
 NAMES: dict[Any, str] = {str: "text", Notices: "text", int: "int", float: "number", bool: "bool", Any: "any"}
 
 
@@ -50,7 +53,7 @@ def _documents() -> Iterator[str]:
     seen: dict[str, type] = {}
     for heading, root in DOCUMENTS.items():
         for kind in held(root):
-            if kind.__name__ not in seen:
+            if kind.__name__ not in seen and not is_folded(kind):
                 yield f"## {heading}\n\n{section(kind)}" if kind is root else f"### {kind.__name__}\n\n{section(kind)}"
             if seen.setdefault(kind.__name__, kind) is not kind:
                 raise ValueError(f"two types are called {kind.__name__}")
@@ -70,6 +73,28 @@ def held(root: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
     return found
 
 
+@cache
+def is_folded(kind: type[msgspec.Struct]) -> bool:
+    """Tell whether a type's keys stand in the one place that holds it."""
+    few = len(kind.__struct_fields__) <= MOST_FOLDED and "\n" not in said(kind)
+    return few and sum(_mentions(hint, kind) for other in _all() for hint in _own(other).values()) == 1
+
+
+@cache
+def _all() -> set[type[msgspec.Struct]]:
+    return {kind for root in DOCUMENTS.values() for kind in held(root)}
+
+
+def _own(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return the types of a type's own keys."""
+    inherited = [field for base in _bases(kind) for field in base.__struct_fields__]
+    return {name: hint for name, hint in get_type_hints(kind).items() if name not in inherited}
+
+
+def _mentions(hint: Any, kind: type[msgspec.Struct]) -> bool:
+    return hint is kind or any(_mentions(part, kind) for part in get_args(hint))
+
+
 def _bases(kind: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
     """Return the type whose keys this one has as well, if any."""
     return [base for base in kind.__bases__ if issubclass(base, msgspec.Struct) and base.__struct_fields__]
@@ -77,7 +102,7 @@ def _bases(kind: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
 def section(kind: type[msgspec.Struct]) -> str:
     """Return a type's docstring and its keys."""
-    return f"{said(kind)}\n\n{keys(kind)}"
+    return f"{said(kind)}\n\n{keys(kind)}."
 
 
 def said(kind: type) -> str:
@@ -97,16 +122,13 @@ def anchor(heading: str) -> str:
 
 def keys(kind: type[msgspec.Struct]) -> str:
     """Return a type's keys as its JSON has them, neighbors of one type together."""
-    hints, bases = get_type_hints(kind), _bases(kind)
-    inherited = [field for base in bases for field in base.__struct_fields__]
+    hints = _own(kind)
     typed = [
-        _typed(field.encode_name, hints[field.name])
-        for field in msgspec.structs.fields(kind)
-        if field.name not in inherited
+        _typed(field.encode_name, hints[field.name]) for field in msgspec.structs.fields(kind) if field.name in hints
     ]
     alike = [(name, ", ".join(key for key, _ in run)) for name, run in groupby(typed, lambda key: key[1])]
     runs = [f"{run}: {name}" if name else run for name, run in alike]
-    return "; ".join([*(f"all of {spelled(base)}" for base in bases), *runs]) + "."
+    return "; ".join([*(f"all of {spelled(base)}" for base in _bases(kind)), *runs])
 
 
 def _typed(key: str, hint: Any) -> tuple[str, str]:
@@ -140,7 +162,9 @@ def spelled(hint: Any) -> str:
         return f"[code](#{anchor(CODES)})"
     if hint in NAMES:
         return NAMES[hint]
-    return "text" if issubclass(hint, Enum) else f"[{hint.__name__}](#{anchor(hint.__name__)})"
+    if issubclass(hint, Enum):
+        return "text"
+    return f"{{{keys(hint)}}}" if is_folded(hint) else f"[{hint.__name__}](#{anchor(hint.__name__)})"
 
 
 def codes() -> str:

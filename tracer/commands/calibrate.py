@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=FACTOR,
         metavar="N",
-        help="factor between one message size and the next (default: 2)",
+        help="factor between message sizes (default: 2)",
     )
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")

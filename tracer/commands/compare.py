@@ -41,29 +41,29 @@ HEAD = 1 << 24
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer compare`."""
-    what = "a run as `tracer report` takes it, its saved --json, a sweep's folder, or that one's scaling.json"
+    what = "a run, its report's saved --json, a sweep's folder, or its scaling.json"
     parser.add_argument(
         "runs",
         type=run_place,
         nargs="+",
         metavar="RUN",
-        help=f"A, the baseline, and B, what is compared with it: each {what}",
+        help=f"A, the baseline, and B: each {what}",
     )
     parser.add_argument(
         "--against",
         type=run_place,
         nargs="+",
         metavar="B",
-        help="with several launches of A in front, several of B: then launches are the sample, not steps",
+        help="several launches of B, behind several of A: launches are then the sample, not steps",
     )
     parser.add_argument(
         "--links", type=here, metavar="FILE", help="what the links of both can do (default: each run's own links.json)"
     )
-    parser.add_argument("--full", action="store_true", help="every figure that was compared, table by table")
+    parser.add_argument("--full", action="store_true", help="every figure that was compared")
     add_gate_argument(parser, "'step_ns > 1.05*baseline and changed(step_ns)'; figures are B's, `baseline` A's")
     out = parser.add_argument_group("output")
-    out.add_argument("--json", action="store_true", help="the whole comparison as JSON")
-    out.add_argument("--html", type=here, metavar="FILE", help="also write it as one page, which loads nothing")
+    out.add_argument("--json", action="store_true", help="the comparison as JSON")
+    out.add_argument("--html", type=here, metavar="FILE", help="also write one page, which loads nothing")
     add_output_argument(out)
     add_reading_arguments(parser, steps=True)
 

@@ -36,34 +36,34 @@ DEFAULT_TOP = 15
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer hta`."""
     parser.add_argument(
-        "run", type=run_place, metavar="RUN", help="a folder of traces, or one trace file; a path or a URL"
+        "run", type=run_place, metavar="RUN", help="a folder of traces, or a trace file; a path or a URL"
     )
     parser.add_argument(
         "analysis",
         choices=(PATH, *OF_RANKS, DIFF),
         metavar="ANALYSIS",
-        help="critical-path: of one step of one rank, by operator; idle: why streams were idle; queue: how much was "
-        "queued on them; launches: what launching took; kernels: time by type and kernel; diff: against another run",
+        help="critical-path: of one step of a rank; idle: why streams were idle; queue: how much was queued on them; "
+        "launches: what launching took; kernels: time by type and kernel; diff: against RUN2",
     )
-    parser.add_argument("other", type=run_place, nargs="?", metavar="RUN2", help="the run that diff compares with")
+    parser.add_argument("other", type=run_place, nargs="?", metavar="RUN2", help="the other run, for diff")
     parser.add_argument(
         "--rank",
         type=not_negative,
         metavar="N",
-        help="this rank (default: all; critical-path and diff: the run's first)",
+        help="default: all; critical-path, diff: the first",
     )
     parser.add_argument(
         "--step",
         type=not_negative,
         metavar="K",
-        help="critical-path and diff: this step (default: that of median length)",
+        help="for critical-path, diff (default: that of median length)",
     )
     parser.add_argument(
-        "--top", type=positive, default=DEFAULT_TOP, metavar="N", help=f"rows of each table (default: {DEFAULT_TOP})"
+        "--top", type=positive, default=DEFAULT_TOP, metavar="N", help=f"rows of a table (default: {DEFAULT_TOP})"
     )
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="all rows as JSON")
-    out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
+    out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV here")
     add_output_argument(out, "critical-path: also the run's timeline with the path in it")
 
 

@@ -28,18 +28,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=run_place,
         nargs="+",
         metavar="RUN",
-        help="a folder of traces, one trace file, or the folders that several hosts wrote for one run; "
-        "with --kind scaling a sweep's folder",
+        help="a folder of traces, a trace file, or several hosts' folders; with --kind scaling a sweep's folder",
     )
     parser.add_argument(
         "--kind",
         choices=KINDS,
         required=True,
-        help="breakdown: the mean step of each rank; timeline: one step in time; buckets: DDP's, in one step; "
-        "layers: the longest ones; bandwidth: busbw over message size; scaling: speedups of a sweep",
+        help="breakdown: each rank's mean step; timeline, buckets: one step; layers: the longest; bandwidth: busbw by "
+        "message size; scaling: a sweep's speedups",
     )
     out = parser.add_argument_group("output")
-    add_output_argument(out, "the picture; its ending selects the format: .png, .svg or .pdf", required=True)
+    add_output_argument(out, "the picture: .png, .svg or .pdf", required=True)
     add_reading_arguments(parser, links=True)
 
 

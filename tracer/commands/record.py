@@ -39,8 +39,7 @@ USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
        tracer record [OPTION ...] torchrun ... train.py [ARGUMENT ...]
        tracer record [OPTION ...]"""
 SCRIPT = """Python file or -m MODULE (tracer starts a rank on each device), or a command that starts its own ranks
-(torchrun, accelerate launch, python); everything after it is passed to it. Without a SCRIPT, tracer
-records the built-in workload"""
+(torchrun, accelerate launch, python), with its arguments; without one the built-in workload is recorded"""
 EXAMPLES = """\
 examples:
   tracer record --gpus 4 train.py --lr 0.1
@@ -62,18 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("script", nargs="*", metavar="SCRIPT", help=SCRIPT)
     add_device_arguments(parser)
     what = parser.add_argument_group("built-in workload, where no SCRIPT is given")
-    what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp on several devices, single on one")
+    what.add_argument("--strategy", choices=STRATEGIES, help="default: ddp; on one device single")
     what.add_argument("--batch", type=positive, metavar="N", help="samples per device (default: 128, on a CPU 32)")
     add_workload_arguments(parser)
     how = parser.add_argument_group("steps")
-    add_step_arguments(how, "rounds of timed blocks (default: 8; on a CPU, and for a script, 3)")
-    how.add_argument(
-        "--no-stacks", action="store_true", help="do not record which of your Python functions run between operators"
-    )
-    how.add_argument("--every", type=positive, metavar="N", help="record a script again every N steps")
-    how.add_argument(
-        "--keep", type=positive, metavar="K", help="with --every: keep the newest K recordings (default: 5)"
-    )
+    add_step_arguments(how, "rounds of timed blocks (default: 8; on a CPU and of scripts 3)")
+    how.add_argument("--no-stacks", action="store_true", help="leave out names of Python functions")
+    how.add_argument("--every", type=positive, metavar="N", help="record a script again every so many steps")
+    how.add_argument("--keep", type=positive, metavar="K", help="with --every: keep the newest K (default: 5)")
     add_host_arguments(parser)
     out = parser.add_argument_group("output")
     out.add_argument(
@@ -81,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=here,
         metavar="DIR",
-        help="folder to write (default: traces/ and the recording's name, such as traces/resnet18-ddp4)",
+        help="folder to write (default: traces/NAME)",
     )
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
     parser.set_defaults(unset=vars(parser.parse_args([])))

@@ -39,36 +39,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer report`."""
     add_run_argument(parser)
     view = parser.add_mutually_exclusive_group()
-    view.add_argument("--full", action="store_true", help="every table, where there is one screen else")
+    view.add_argument("--full", action="store_true", help="every table, not one screen")
     view.add_argument(
         "--by",
         choices=get_args(By),
-        help="look closer: medians per rank, every step, every collective, process groups, DDP's buckets, the model's "
-        "layers, layers with experts or spread attention, kernels and operators, a pipeline's stages, the critical "
-        "path by cause, or its largest charges",
+        help="one table; expert: also spread attention; kernel: also operators; cause, charge: of the critical path",
     )
-    view.add_argument(
-        "--notes", action="store_true", help="below the screen every warning and note, with what to do about each"
-    )
-    parser.add_argument("--validate", action="store_true", help="also check the traces with torch's own validator")
+    view.add_argument("--notes", action="store_true", help="also every warning and note, with what to do")
+    parser.add_argument("--validate", action="store_true", help="also run torch's trace validator")
     add_gate_argument(parser, "'exposed_share > 0.1', 'max(windows.exposed_comm_ns) > 2ms'")
     out = parser.add_argument_group("output")
-    out.add_argument("--json", action="store_true", help="the whole report as JSON; with --by that table alone")
-    out.add_argument(
-        "--summary", action="store_true", help="with --json: only what the report comes to, in some kilobytes"
-    )
+    out.add_argument("--json", action="store_true", help="the report as JSON; with --by that table alone")
+    out.add_argument("--summary", action="store_true", help="with --json: some kilobytes of it")
     out.add_argument(
         "--limit",
         type=positive,
         metavar="N",
-        help="with --json --by: the N longest rows of that table (default: as many as 20 kB hold)",
+        help="with --json --by: the N longest rows (default: what 20 kB hold)",
     )
-    out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV into this folder")
+    out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV here")
     out.add_argument(
         "--html",
         type=here,
         metavar="FILE",
-        help="also write everything as one page for a browser, which loads nothing from elsewhere",
+        help="also write one page, which loads nothing",
     )
     add_output_argument(out)
     add_reading_arguments(parser, steps=True, links=True, drawing=True)

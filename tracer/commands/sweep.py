@@ -73,12 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=here,
         metavar="DIR",
-        help="the sweep's folder, where cells that are done are kept (default: traces/sweep); "
-        "with --report where tables, plots and page go (default: DIR/report)",
+        help="the sweep's folder (default: traces/sweep); with --report where tables, plots and page go (default: "
+        "DIR/report)",
     )
-    out.add_argument(
-        "--json", action="store_true", help="print the study as JSON instead of tables; files only where -o says so"
-    )
+    out.add_argument("--json", action="store_true", help="print the study as JSON; files only with -o")
     add_scheduler_argument(out)
     add_cache_argument(out)
     out.add_argument("--force", action="store_true", help="replace files that exist")
@@ -96,14 +94,13 @@ def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument(
         "--fourfold",
         action="store_true",
-        help="continue after the last --batch with four times as many each time, until memory or a rank's share of an "
-        "epoch's samples ends",
+        help="go on with four times the last --batch, and so on, until memory or a rank's share of an epoch ends",
     )
     grid.add_argument("--strategy", metavar="NAME,...", help=f"of {', '.join(PARALLEL)} (default: ddp)")
     grid.add_argument(
         "--strong",
         action="store_true",
-        help="also record one device at every global batch of the others, which strong scaling compares with",
+        help="also record one device at the global batches of the others, for strong scaling",
     )
 
 

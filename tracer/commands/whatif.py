@@ -41,36 +41,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bucket-mb", type=caps, default=(), metavar="MB,...", help="bucket caps (default: default,1,2,5,10,25,50,100)"
     )
     what.add_argument("--gpus", type=counts, default=(), metavar="N,...", help="numbers of GPUs (default: the run's)")
-    what.add_argument("--only", type=words, default=(), metavar="KIND,...", help="predict these kinds of changes alone")
-    what.add_argument("--straggler", type=rank, metavar="RANK", help="predict a rank that is as the others")
+    what.add_argument("--only", type=words, default=(), metavar="KIND,...", help="these kinds of changes alone")
+    what.add_argument("--straggler", type=rank, metavar="RANK", help="a rank that is as the others")
     what.add_argument(
         "--host-time",
         type=shares,
         metavar="SHARE,...",
         default=(),
-        help="predict CPUs that take this share of their time; 0: one CUDA graph of the step",
+        help="CPUs that take this share of their time; 0: one CUDA graph",
     )
     what.add_argument(
         "--grad-accumulation",
         type=counts,
         default=(),
         metavar="N,...",
-        help="predict steps that add up gradients of N microbatches, those before the last in no_sync",
+        help="steps of N microbatches, of which the last synchronizes",
     )
-    what.add_argument(
-        "--gradient-as-bucket-view", action="store_true", help="predict gradients that are views of DDP's buckets"
-    )
-    what.add_argument("--no-broadcast-buffers", action="store_true", help="predict without DDP's broadcast of buffers")
-    what.add_argument(
-        "--grad-dtype", choices=ITEMSIZE, help="data type in which gradients travel (default: as recorded)"
-    )
+    what.add_argument("--gradient-as-bucket-view", action="store_true", help="gradients are views of DDP's buckets")
+    what.add_argument("--no-broadcast-buffers", action="store_true", help="no broadcast of buffers")
+    what.add_argument("--grad-dtype", choices=ITEMSIZE, help="in which gradients travel (default: as recorded)")
     _add_sharding(parser.add_argument_group("FSDP2, all at once (default: what people try, each for itself)"))
     _add_links(parser.add_argument_group("links (default: the run's own links.json, or else its own transfers)"))
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="the predictions as JSON")
-    out.add_argument("--csv", type=here, metavar="FILE", help="also write the scenarios as CSV")
-    out.add_argument("--plot", type=here, metavar="FILE", help="also draw the scenarios: .png, .svg or .pdf")
-    out.add_argument("--html", type=here, metavar="FILE", help="also write the report's page with these scenarios")
+    out.add_argument("--csv", type=here, metavar="FILE", help="also write them as CSV")
+    out.add_argument("--plot", type=here, metavar="FILE", help="also draw them: .png, .svg or .pdf")
+    out.add_argument("--html", type=here, metavar="FILE", help="also write the report's page with them")
     add_output_argument(out)
     add_reading_arguments(parser, steps=True, drawing=True)
 
@@ -79,30 +75,26 @@ def _add_sharding(sharding: argparse._ArgumentGroup) -> None:
     sharding.add_argument(
         "--no-prefetch",
         action="store_true",
-        help="predict all-gathers of the backward that are asked for in their turn",
+        help="all-gathers of the backward in their turn",
     )
     sharding.add_argument(
-        "--no-reshard-after-forward", action="store_true", help="predict modules that stay gathered for their backward"
+        "--no-reshard-after-forward", action="store_true", help="modules stay gathered for their backward"
     )
     sharding.add_argument(
         "--separate-reduce-scatter-group",
         action="store_true",
-        help="predict reduce-scatters over a process group, and so a communicator, of their own",
+        help="reduce-scatters have a communicator of their own",
     )
-    sharding.add_argument("--param-dtype", choices=ITEMSIZE, help="data type in which parameters are gathered")
-    sharding.add_argument("--reduce-dtype", choices=ITEMSIZE, help="data type in which gradients are reduced")
+    sharding.add_argument("--param-dtype", choices=ITEMSIZE, help="in which parameters are gathered")
+    sharding.add_argument("--reduce-dtype", choices=ITEMSIZE, help="in which gradients are reduced")
 
 
 def _add_links(links: argparse._ArgumentGroup) -> None:
     links.add_argument("--links", type=here, metavar="FILE", help="the links as `tracer calibrate` measured them")
     links.add_argument("--bus-gbps", type=rate, metavar="GB/S", help="bus bandwidth of all-reduces, for all sizes")
-    links.add_argument(
-        "--latency-us", type=latency, metavar="US", help="time that the smallest all-reduce takes (default: 0)"
-    )
+    links.add_argument("--latency-us", type=latency, metavar="US", help="time of the smallest all-reduce (default: 0)")
     links.add_argument("--gpus-per-host", type=positive, metavar="N", help="GPUs per host")
-    links.add_argument(
-        "--host-gbps", type=rate, metavar="GB/S", help="bandwidth of a host's network cards together, in one direction"
-    )
+    links.add_argument("--host-gbps", type=rate, metavar="GB/S", help="a host's network, in one direction")
 
 
 def run(options: argparse.Namespace) -> int:

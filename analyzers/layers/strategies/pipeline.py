@@ -37,10 +37,7 @@ DEADLOCKED = "in the order seen on ranks {ranks}, actions wait for one another i
 
 
 class PipelineAction(msgspec.Struct, frozen=True):
-    """One microbatch's forward `F` or backward `B`; `I` and `W` where inputs' and weights' are apart.
-
-    `dur_ns` is from its first kernel of compute to its last, `busy_ns` how long its kernels ran.
-    """
+    """One microbatch's forward `F` or backward `B`; `I` and `W` where inputs' and weights' are apart."""
 
     kind: str
     microbatch: int
@@ -52,7 +49,8 @@ class PipelineAction(msgspec.Struct, frozen=True):
 class PipelineRow(msgspec.Struct, frozen=True):
     """One stage of a pipeline in one step: docs/measuring.md, Pipelines.
 
-    `bubble_ns` has three parts, null where ranks are missing.
+    `bubble_ns` has three parts, null where ranks are missing. Actions are `F`, `B`, `I` and `W`: `dur_ns` from the
+    first kernel of compute to the last, `busy_ns` while kernels ran.
     """
 
     rank: int

@@ -40,9 +40,9 @@ class PipelineSummary(msgspec.Struct, frozen=True):
     """One pipeline, medians over steps: docs/measuring.md, Pipelines.
 
     `schedule` is 1F1B or GPipe as actions show, else run.json's word. `slowest` is the stage whose microbatches take
-    longest, `slower_by_ns` than the others' mean. `span_ns` is replayed with free messages; it would be shorter by
-    `even_stages_ns`, and with even stages by `more_microbatches_ns` (twice as many of half the time) or
-    `interleaved_ns` (two stages a rank).
+    longest, `slower_by_ns` than the others' mean. `span_ns`, replayed with free messages, would be shorter by
+    `even_stages_ns`, and then by `more_microbatches_ns` (twice as many of half the time) or `interleaved_ns` (two
+    stages a rank).
     """
 
     ranks: list[int]

@@ -76,8 +76,8 @@ _GATHER, _REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
 class ShardedCollective(msgspec.Struct, frozen=True):
     """One collective of FSDP's on one rank: docs/measuring.md, Sharded modules.
 
-    `prefetched`: an all-gather was called for before its module's turn. `queued_ns` (behind others, the last of the
-    kind `queued_behind`) and `late_launch_ns` are how long it stood, exposed or not. `exposed_ns` has five parts.
+    `prefetched`: an all-gather was called for before its module's turn. It stood for `queued_ns` behind others, the
+    last of kind `queued_behind`, and for `late_launch_ns`, exposed or not. `exposed_ns` has five parts.
     """
 
     rank: int
@@ -109,8 +109,8 @@ class ShardedCollective(msgspec.Struct, frozen=True):
 class ShardedModule(msgspec.Struct, frozen=True):
     """What is packed for one sharded module in one window.
 
-    Copies are into and out of the all-gather's buffer, `reduce_ns` of gradients, `other_ns` such as casts.
-    `reshard_after_forward`: parameters were gathered again for the backward.
+    Copies are into and out of the all-gather's buffer; `reduce_ns` is of gradients, `other_ns` such as casts.
+    `reshard_after_forward`: parameters were gathered again.
     """
 
     rank: int

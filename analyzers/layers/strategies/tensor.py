@@ -22,7 +22,7 @@ _DECOMPOSED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 
 
 class TensorWindow(msgspec.Struct, frozen=True):
-    """Collectives of activations in one window, added: docs/measuring.md, What asynchronous TP could hide.
+    """Activations' collectives in one window: docs/measuring.md, What asynchronous TP could hide.
 
     `async_tp`: the trace has fused products and collectives; `symmetric_memory`: some are copies, or no kernels of
     NCCL.

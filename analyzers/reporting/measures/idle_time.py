@@ -21,7 +21,7 @@ IDLE_CAUSES = tuple(cause.label for cause in Cause)
 
 
 class IdleCauses(msgspec.Struct, frozen=True):
-    """Idle time by cause, which add up to it: docs/measuring.md, Idle time, by cause."""
+    """Idle time by cause, which adds up: docs/measuring.md, Idle time, by cause."""
 
     input_ns: int
     synchronize_ns: int
@@ -37,7 +37,7 @@ class IdleCauses(msgspec.Struct, frozen=True):
 
 
 class IdlePhase(msgspec.Struct, frozen=True):
-    """One window's idle time in one phase: `forward`, `backward`, `optimizer`, `between_steps` or `unknown`."""
+    """One window's idle time in one phase."""
 
     rank: int
     device: int | str
@@ -95,7 +95,8 @@ class WindowLaunches(msgspec.Struct, frozen=True):
 class IdleRows(LazyStruct, frozen=True):
     """Where idle time comes from, beyond each window's causes.
 
-    `lines` are each cause's 20 longest in all windows of a rank, the others as one for each phase.
+    `phases`: `forward`, `backward`, `optimizer`, `between_steps` or `unknown`. `lines` are each cause's 20 longest of a
+    rank, the others as one for each phase.
     """
 
     phases: list[IdlePhase]

@@ -39,7 +39,7 @@ class KernelRow(msgspec.Struct, frozen=True):
 class RegionKernel(msgspec.Struct, frozen=True):
     """One kernel of a compiled region, or at one place of a CUDA graph, in all windows of one rank.
 
-    `fused` are the operators that Inductor fused, such as `add_mul`.
+    `fused` are operators that Inductor fused, such as `add_mul`.
     """
 
     rank: int
@@ -77,8 +77,8 @@ def region_rows(run: RunSummary) -> list[RegionKernel]:
 class Compute(msgspec.Struct, frozen=True):
     """FLOPs of one step on one device: docs/measuring.md, What compute is.
 
-    The first four are null where `coverage` is under 80 %; `counted_` figures are of kernels with a count. `precisions`
-    are shares of counted FLOPs.
+    The first four are null where `coverage` is under 80 %; `counted_` figures are of kernels with a count, `precisions`
+    shares of counted FLOPs.
     """
 
     flops: int | None = None

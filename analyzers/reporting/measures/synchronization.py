@@ -29,11 +29,11 @@ class IdleFrom(StrEnum):
 
 
 class SyncCost(msgspec.Struct, frozen=True):
-    """What gradient synchronization costs a step, means over typical windows, beside the control `sync_cost_ns`.
+    """What gradient synchronization costs a step, means over typical windows, beside the control.
 
-    `profiled_ns` is the same of profiled windows. Packing runs beside nothing else. `contention_is_estimate`: of like
-    kernels, not of a window without synchronization; `contention_compared` is its share of the compute beside
-    communication. `accounted_ns` is the parts' sum, `remainder_ns` what the control has more.
+    `profiled_ns` is the same of profiled windows. `contention_is_estimate`: of like kernels, not of a window without
+    synchronization; `contention_compared` is its share of the compute beside communication. `remainder_ns` is what the
+    control has more than the parts' sum.
     """
 
     control_ns: int | None

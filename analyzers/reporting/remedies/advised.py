@@ -23,12 +23,12 @@ class Advice(msgspec.Struct, frozen=True):
 
     With a gain the code is `scenario`, as `tracer whatif --only` has it: `straggler`, `alike`, `experts`, `stages`,
     `input`, `synchronize`, `copies`, `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`,
-    `caps`, `odd`, and of degree `hook`, `graph`, `links`, `hidden` or `host`. At most: `data_parallel`, `contention`,
-    `more_microbatches`, `interleaved_stages`, `attention_imbalance`, `attention_transfer`, `reduce_scatter_group`,
-    `max_connections`, `larger_units`, `sharded_transfer`, `async_tp`, `fp32` or `layout`. `gain_ns` is by replay (of
-    odd steps, of samples), in `interval_ns`; `at_most_ns` stands where no replay can be made. `at` is the place, such
-    as `rank 1`; null: the whole step. `problem` is a clause; `share` as in Headline. `of_degree`: how much of it is
-    asked for, not found. `words` stand behind "with"; `value` is what is tried, of a rank `compute`, `host` or `input`.
+    `caps`, `odd`, and of degree (asked for, not found) `hook`, `graph`, `links`, `hidden` or `host`. At most:
+    `data_parallel`, `contention`, `more_microbatches`, `interleaved_stages`, `attention_imbalance`,
+    `attention_transfer`, `reduce_scatter_group`, `max_connections`, `larger_units`, `sharded_transfer`, `async_tp`,
+    `fp32` or `layout`. `gain_ns` is by replay (of odd steps, of samples), in `interval_ns`; else `at_most_ns`. `at` is
+    the place, such as `rank 1`; null: the whole step. `share` as in Headline. `words` stand behind "with"; `value` is
+    what is tried, of a rank `compute`, `host` or `input`.
     """
 
     code: str

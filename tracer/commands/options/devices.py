@@ -54,13 +54,13 @@ def devices_of(kind: DeviceType | None, gpus: int | None, ranks: int | None) -> 
 
 # Options of a job over several hosts, as torchrun spells them, and reads them.
 OPTIONS = {
-    "--nnodes": ("N", "number of hosts; every host runs this command"),
-    "--node-rank": ("K", "number of this host, from 0 (for --rdzv-backend static)"),
+    "--nnodes": ("N", "number of hosts, each of which runs this command"),
+    "--node-rank": ("K", "this host's number, from 0 (static)"),
     "--rdzv-backend": ("NAME", "static (default) or c10d"),
-    "--rdzv-endpoint": ("HOST:PORT", "address at which hosts meet"),
+    "--rdzv-endpoint": ("HOST:PORT", "where hosts meet"),
     "--rdzv-id": ("ID", "the job's name, the same on every host"),
     "--rdzv-conf": ("K=V,...", "further settings of the backend"),
-    "--master-addr": ("HOST", "address of host 0 (for --rdzv-backend static)"),
+    "--master-addr": ("HOST", "address of host 0 (static)"),
     "--master-port": ("PORT", "a free port on host 0 (default: 29500)"),
 }
 

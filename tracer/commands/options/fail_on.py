@@ -28,7 +28,7 @@ def add_gate_argument(parser: argparse.ArgumentParser, example: str) -> None:
         action="append",
         default=[],
         metavar="CONDITION",
-        help=f"exit with {HOLDS} if the condition holds, and with {CANNOT_TELL} if a figure in it is null: {example}",
+        help=f"exit with {HOLDS} if it holds, with {CANNOT_TELL} if a figure in it is null: {example}",
     )
 
 

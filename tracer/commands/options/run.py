@@ -58,7 +58,7 @@ def add_run_argument(parser: argparse.ArgumentParser) -> None:
         type=run_place,
         nargs="+",
         metavar="RUN",
-        help="a folder of traces, one trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
+        help="a folder of traces, a trace file, or several hosts' folders; each a path or a URL (s3://, gs://)",
     )
 
 
@@ -72,22 +72,22 @@ def add_reading_arguments(
             "--steps",
             dest="step_name",
             metavar="NAME",
-            help="the annotation that marks a step: its name, or how its name begins (default: ProfilerStep)",
+            help="the annotation that marks a step, or how its name begins (default: ProfilerStep)",
         )
     if links:
         reading_group.add_argument(
             "--links",
             type=here,
             metavar="FILE",
-            help="what the links can do, as `tracer calibrate` measured it (default: the run's own links.json)",
+            help="what `tracer calibrate` measured of the links (default: the run's own links.json)",
         )
     if drawing:
         reading_group.add_argument(
             "--ranks",
             type=_ranks,
             metavar="N,...",
-            help=f"draw these ranks in the timeline, such as 0,17,100-103 (default: all; of more than {MANY} the "
-            "slowest, the median, the fastest, the worst outliers, and those that made others wait most)",
+            help=f"ranks to draw, such as 0,17,100-103 (default: all; of more than {MANY} the slowest, "
+            "median, fastest, and those that stand out)",
         )
     reading_group.add_argument(
         "--rank",
@@ -95,14 +95,14 @@ def add_reading_arguments(
         action="append",
         dest="numbers",
         metavar="FILE=N",
-        help="FILE is rank N, where neither its trace nor its name says so; once for each file",
+        help="FILE is rank N, where neither trace nor name says so; may be repeated",
     )
     reading_group.add_argument(
         "--memory",
         type=memory_size,
         metavar="SIZE",
-        help=f"the memory that reading one rank may take, such as 500MB or 4GB (default: {MEMORY}, else half of the "
-        "machine's, shared by the processes that read)",
+        help=f"memory for reading one rank, such as 4GB (default: {MEMORY}, else half of the machine's, shared by the "
+        "processes that read)",
     )
     group = reading_group.add_mutually_exclusive_group()
     group.add_argument(
@@ -110,7 +110,7 @@ def add_reading_arguments(
         type=processes,
         dest="readers",
         metavar="N",
-        help="read ranks in N processes on this machine (default: one per core)",
+        help="read ranks in N processes (default: one per core)",
     )
     add_scheduler_argument(group)
     add_cache_argument(reading_group)
@@ -121,8 +121,7 @@ def add_cache_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--no-cache",
         action="store_true",
-        help=f"read all ranks, and keep nothing of them for the next time (as {CACHE}=off; "
-        f"{CACHE}=DIR keeps it in another folder)",
+        help=f"read all ranks, and keep nothing for the next time, as {CACHE}=off ({CACHE}=DIR: keep it there)",
     )
 
 
@@ -132,7 +131,7 @@ def add_scheduler_argument(parser: argparse._ActionsContainer) -> None:
         "--scheduler",
         type=scheduler_address,
         metavar="tcp://HOST:PORT",
-        help="read ranks on the workers of this Dask scheduler",
+        help="read ranks on this Dask scheduler's workers",
     )
 
 

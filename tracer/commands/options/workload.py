@@ -47,23 +47,21 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--model", choices=MODELS, default="resnet18", help="default: resnet18")
     what.add_argument("--amp", choices=["bf16"], help="train under autocast")
     what.add_argument("--channels-last", action="store_true", help="images and convolutions in NHWC order")
-    what.add_argument("--compile", action="store_true", help="torch.compile the model, inside of DDP; layouts stay")
+    what.add_argument("--compile", action="store_true", help="torch.compile the model, inside of DDP")
     what.add_argument(
         "--grad-accumulation",
         type=positive,
         default=1,
         metavar="N",
-        help="add up gradients of N batches, and synchronize those of the last, in each step (default: 1)",
+        help="batches in a step, of which the last synchronizes gradients (default: 1)",
     )
-    what.add_argument("--image-size", type=positive, metavar="PX", help="height and width of images (default: 32)")
+    what.add_argument("--image-size", type=positive, metavar="PX", help="images' height and width (default: 32)")
     what.add_argument(
         "--data",
         metavar="cifar10:DIR|digits",
-        help="train on CIFAR-10 from this folder, or on the 1,797 digits that scikit-learn ships (default: synthetic)",
+        help="CIFAR-10 in this folder, or scikit-learn's 1,797 digits (default: synthetic images)",
     )
-    what.add_argument(
-        "--workers", type=not_negative, metavar="N", help="processes per rank that load the data (default: 2)"
-    )
+    what.add_argument("--workers", type=not_negative, metavar="N", help="a rank's loader processes (default: 2)")
     what.add_argument("--seed", type=not_negative, default=0, metavar="N", help="default: 0")
     _add_ddp_arguments(parser)
     _add_learning_arguments(parser)
@@ -82,10 +80,10 @@ def add_step_arguments(how: argparse._ArgumentGroup, rounds: str) -> None:
         "--light",
         choices=LIGHT_RECORDERS,
         default="cupti",
-        help="recorder of device times: CUPTI alone, or Kineto, which stretches steps more (default: cupti)",
+        help="what records device times; kineto stretches steps more (default: cupti)",
     )
     how.add_argument("--rounds", type=positive, metavar="N", help=rounds)
-    how.add_argument("--no-calibrate", action="store_true", help="do not measure the links when training has ended")
+    how.add_argument("--no-calibrate", action="store_true", help="do not measure the links afterwards")
 
 
 def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,45 +91,43 @@ def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
     ddp.add_argument("--bucket-mb", type=positive_number, metavar="MB", help="bucket_cap_mb")
     ddp.add_argument("--find-unused", action="store_true", help="find_unused_parameters=True")
     ddp.add_argument(
-        "--no-broadcast-buffers", action="store_true", help="let each replica keep its own running statistics"
+        "--no-broadcast-buffers", action="store_true", help="each replica keeps its own running statistics"
     )
     ddp.add_argument("--gradient-as-bucket-view", action="store_true", help="gradients are views of their buckets")
     ddp.add_argument("--static-graph", action="store_true", help="every step uses the same parameters in one order")
-    ddp.add_argument("--comm-hook", choices=COMM_HOOKS, help="all-reduce gradients compressed to bfloat16")
+    ddp.add_argument("--comm-hook", choices=COMM_HOOKS, help="all-reduce gradients as bfloat16")
 
 
 def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
     learning = parser.add_argument_group("whole epochs after the recording, without a profiler, from new weights")
     number = learning.add_mutually_exclusive_group()
-    number.add_argument("--epochs", type=positive, metavar="N", help="train and time N epochs (default: none)")
+    number.add_argument("--epochs", type=positive, metavar="N", help="how many (default: none)")
     number.add_argument(
         "--epoch",
         action="store_const",
         const=2,
         dest="epochs",
-        help="one epoch after one to warm up: the same as --epochs 2",
+        help="one after one to warm up: --epochs 2",
     )
     learning.add_argument(
         "--epoch-samples",
         type=positive,
         metavar="N",
-        help="samples in a synthetic epoch (default: 50000, as in CIFAR-10)",
+        help="samples in a synthetic one (default: 50000)",
     )
     learning.add_argument("--lr", type=positive_number, default=0.1, metavar="RATE", help="default: 0.1")
     learning.add_argument(
         "--lr-scaling",
         choices=LR_SCALINGS,
-        help=f"multiply --lr by the global batch over {REFERENCE_BATCH} (Goyal et al. 2017, arXiv:1706.02677)",
+        help=f"multiply --lr by the global batch over {REFERENCE_BATCH} (arXiv:1706.02677)",
     )
     learning.add_argument(
         "--lr-warmup",
         type=positive,
         metavar="N",
-        help="raise the rate step by step to the scaled one over the first N epochs",
+        help="raise the rate to the scaled one over N epochs",
     )
-    learning.add_argument(
-        "--zero-init-residual", action="store_true", help="start a ResNet's residual blocks as identities"
-    )
+    learning.add_argument("--zero-init-residual", action="store_true", help="residual blocks start as identities")
 
 
 def setup_of(options: argparse.Namespace) -> Setup:
