@@ -18,6 +18,7 @@ from analyzers.arrays import Columns, Int64, distinct
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.measured import Exchange
 from analyzers.collectives.transfer import Transfers
+from analyzers.intervals import owned
 from analyzers.ranks import RankNumber
 
 
@@ -77,23 +78,57 @@ QUARTER = 0.25
 def awaited(exchanged: Exchange) -> frozenset[RankNumber]:
     """Return the ranks for which the others wait longest in four of five steps, and never much less than usual.
 
-    Ranks begin to profile one after the other, and whoever is first waits in its first step for that: where three
-    steps are left without it, it does not count.
+    Who came last may have waited meanwhile: such waiting is passed on. Ranks begin to profile one after the other, and
+    whoever is first waits in its first step for that: where three steps are left without it, it does not count.
     """
-    table, instances, transfers = exchanged.matching.table, exchanged.matching.instances, exchanged.transfers
+    instances, transfers = exchanged.matching.instances, exchanged.transfers
     of_member = instances.step[instances.of_member]
     steps = np.unique(of_member[of_member >= 0])
     counted = of_member > steps[0] if len(steps) > FEWEST_STEPS else of_member >= 0
     counted |= not len(steps)
-    waits = np.flatnonzero((transfers.wait_ns > 0) & (transfers.waits_for >= 0) & counted)
-    if not len(waits):
+    counted &= (transfers.wait_ns > 0) & (transfers.waits_for >= 0)
+    if not counted.any():
         return frozenset()
-    step = of_member[waits]
-    rank = table.rank[instances.members[transfers.waits_for[waits]]]
-    numbers, of_step = np.unique(step, return_inverse=True)
+    waits, rank, wait_ns = _passed_on(exchanged, np.flatnonzero(counted))
+    numbers, of_step = np.unique(of_member[waits], return_inverse=True)
     ranks, of_rank = np.unique(rank, return_inverse=True)
-    waited = np.bincount(of_step * len(ranks) + of_rank, transfers.wait_ns[waits], len(numbers) * len(ranks))
+    waited = np.bincount(of_step * len(ranks) + of_rank, wait_ns, len(numbers) * len(ranks))
     by_step = waited.reshape(len(numbers), -1)
     is_longest = by_step == by_step.max(axis=1, keepdims=True)
     share = (is_longest & (by_step >= QUARTER * np.median(by_step, axis=0))).mean(axis=0)
     return frozenset(RankNumber(int(each)) for each in ranks[share >= MOST_STEPS])
+
+
+def _passed_on(exchanged: Exchange, waits: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return waits in parts: the wait, the rank it is in the end for, and how long.
+
+    rank 0   CCCCCCCCCs        each instant of rank 2's wait is for rank 0, for which rank 1 waits by then;
+    rank 1   rrrrrrrrr#CCs     only what is left of it is for rank 1
+    rank 2   rrrrrrrrrrrrr#    a wait beside which a rank computes does not hold it up, and passes nothing on
+    """
+    table, instances, transfers = exchanged.matching.table, exchanged.matching.instances, exchanged.transfers
+    rank = table.rank[instances.members].astype(np.int64)
+    origin_ns = int(transfers.start_ns.min())
+    width = int((transfers.start_ns + transfers.wait_ns).max()) - origin_ns + 1
+    start = transfers.start_ns - origin_ns
+    blocked = waits[(table.exposed_ns >= table.end_ns - table.start_ns)[instances.members[waits]]]
+    # Times of different ranks do not meet: each rank's are as far behind the others' as the run is long.
+    key = rank[blocked] * width + start[blocked]
+    begin, end, row = owned(key, key + transfers.wait_ns[blocked])
+    held_by = rank[transfers.waits_for[blocked[row]]]
+    done: list[tuple[Int64, Int64, Int64]] = []
+    wait, low, high = waits, start[waits], start[waits] + transfers.wait_ns[waits]
+    holder = rank[transfers.waits_for[waits]]
+    for _ in range(len(np.unique(rank))):  # beyond, clocks have ranks wait for one another in a circle
+        first = np.searchsorted(end, holder * width + low, side="right")
+        count = np.maximum(np.searchsorted(begin, holder * width + high) - first, 0)
+        part = np.repeat(np.arange(len(wait)), count)
+        piece = np.arange(len(part)) - np.repeat(np.cumsum(count) - count, count) + first[part]
+        since = np.maximum(begin[piece] - holder[part] * width, low[part])
+        until = np.minimum(end[piece] - holder[part] * width, high[part])
+        held_ns = np.bincount(part, until - since, len(wait)).astype(np.int64)
+        done.append((wait, holder, high - low - held_ns))
+        wait, low, high, holder = wait[part], since, until, held_by[piece]
+    done.append((wait, holder, high - low))
+    columns = [np.concatenate(column) for column in zip(*done, strict=True)]
+    return columns[0], columns[1], columns[2]

@@ -28,6 +28,12 @@ LAST_STAGE = {"ST": 1.2194, "SE": 0.6877}
 RANK_0 = {"AR": 1.0017}
 # Where the model's largest gain is.
 CULPRITS = {"AR": "rank 0: compute", "ST": "stage 3: compute", "SE": "all ranks"}
+# What the report says first, as published: a worker that was slowed, the last stage, sequences of different lengths.
+SENTENCES = {
+    "AR": "rank 0 computes longer than the others",
+    "ST": "stage 3 computes longer than the other stages",
+    "SE": "work is uneven among ranks and steps, and no rank alone is the cause",
+}
 # The job's clock is off by up to so much where streams say what came first.
 CLOCK_NS = 150_000
 
@@ -91,6 +97,11 @@ def test_the_model_says_how_much_slower_a_job_is_and_names_the_culprit(job: Job,
     before_ns = float(model.lags.paces(model.lags)[0, 0])
     assert before_ns / gains["alike"].step_ns == pytest.approx(published(job)["blocking_slowdown"], rel=0.01)
     assert causal.definite(model)[0].scenario.at == CULPRITS[job.name]
+
+
+def test_the_report_says_first_what_was_published(job: Job, folder: Path) -> None:
+    headline = report(summarize(folder, causes=True)).summary.headline
+    assert headline.problem is not None and headline.problem.startswith(SENTENCES[job.name])
 
 
 @pytest.mark.parametrize("without", DEPENDENCIES)

@@ -6,7 +6,8 @@ import pytest
 
 from analyzers.collectives.waits import awaited
 from analyzers.reporting.analyses import Analyses
-from tests.support.drawing import meet
+from analyzers.trace import Collective
+from tests.support.drawing import called, meet
 
 STEPS = "000000111111222222333333"
 # In the first step rank 0 began to profile later: rank 1 waits for that.
@@ -45,3 +46,12 @@ def test_a_step_in_which_it_is_hardly_waited_for_says_nothing():
         rows = [row + picture.replace("b", letter) for row, picture in zip(rows, pictures, strict=True)]
     step = "".join(str(number) * 16 for number in range(4))
     assert awaited(Analyses(meet(*rows, step=step), None).exchanged) == set()
+
+
+@pytest.mark.parametrize(("compute", "found"), [("..........", {0}), ("..cccc....", {1})])
+def test_waiting_is_passed_on_to_whom_the_last_to_come_waited_for_but_not_beside_compute(compute, found):
+    """Rank 2 waits for rank 1, and that meanwhile for rank 0."""
+    pairs = {"a": called(Collective.ALL_REDUCE, 1000, (0, 1)), "b": called(Collective.ALL_REDUCE, 2000, (1, 2))}
+    pictures = ("......aa..", "aaaaaaaabb", "bbbbbbbbbb")
+    run = meet(*pictures, calls=pairs, compute=("cccccc....", compute, ".........."))
+    assert awaited(Analyses(run, None).exchanged) == found
