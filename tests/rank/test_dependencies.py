@@ -279,6 +279,13 @@ def test_a_collective_waits_for_its_callers_stream_and_the_caller_for_it(tmp_pat
     assert drawn.into("other [") == {"other >>": LAUNCH, "conv ]": STREAM}
 
 
+def test_a_collective_waits_for_its_callers_stream_whoever_launched_there(tmp_path: Path) -> None:
+    """The main thread sends what autograd's has computed."""
+    sent = kernel("ncclDevKernel_SendRecv", 40, 62, 5, stream=20)
+    drawn = shown(tmp_path, *kernel("conv", 10, 12, 5), *kernel("backward", 20, 22, 39, tid=ENGINE), *sent)
+    assert drawn.into("ncclDevKernel_SendRecv [") == {"ncclDevKernel_SendRecv >>": LAUNCH, "backward ]": WAIT}
+
+
 def test_a_stream_that_goes_on_soon_after_anothers_end_has_waited_for_it(tmp_path: Path) -> None:
     rows = [*kernel("gather", 5, 10, 90, stream=8), *kernel("a", 20, 22, 5)]
     late = shown(tmp_path / "late", *rows, *kernel("b", 30, 103, 5))

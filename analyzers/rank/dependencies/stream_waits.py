@@ -28,7 +28,10 @@ def stream_waits(device: Device, host: Host) -> Edges:
 
 
 def _callers(device: Device) -> Edges:
-    """Return edges from what a collective's caller had launched last, on another stream, to the collective."""
+    """Return edges to collectives from what was launched last on the stream that their caller launches on.
+
+    Whoever launched that: the main thread sends what autograd's has computed.
+    """
     ran, calls = device.ran, device.calls
     comm = np.flatnonzero((ran.kind == Kind.COMM) & (ran.call >= 0))
     others = np.flatnonzero((ran.kind != Kind.COMM) & (ran.call >= 0))
@@ -38,6 +41,11 @@ def _callers(device: Device) -> Edges:
     of_thread = rows_by(thread[others])
     for number, asked in rows_by(thread[comm]).items():
         own = others[of_thread.get(number, others[:0])]
+        source[asked] = values_at(own, np.searchsorted(ran.call[own], ran.call[comm[asked]]) - 1)
+    lane = ran.device * (int(ran.stream.max(initial=0)) + 1) + ran.stream
+    on_lane = rows_by(lane[others])
+    for number, asked in rows_by(np.where(source >= 0, lane[source], UNKNOWN)).items():
+        own = others[on_lane.get(number, others[:0])]
         source[asked] = values_at(own, np.searchsorted(ran.call[own], ran.call[comm[asked]]) - 1)
     known = (source >= 0) & ((ran.stream[source] != ran.stream[comm]) | (ran.device[source] != ran.device[comm]))
     known &= ran.device[source] == ran.device[comm]
