@@ -1,5 +1,7 @@
 """Pipelines that are drawn: actions, bubbles in parts, missing ranks, and what the report says of them."""
 
+import gzip
+import json
 import re
 import shutil
 from random import Random
@@ -13,9 +15,23 @@ from analyzers.notices import Code
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.reporting.document import from_json, to_json
-from tests.support.pipelines import OF_INPUT, RANGES, SEND_RECV, B, F, W, any_order, idle_between, run_of, simulated
+from tests.support.kineto_files import write
+from tests.support.pipelines import (
+    OF_INPUT,
+    RANGES,
+    SEND_RECV,
+    B,
+    F,
+    W,
+    any_order,
+    batch,
+    idle_between,
+    run_of,
+    simulated,
+)
 from tests.support.samples import RUNS, reported, summarized
 from tests.support.tiers import cases, quarters
+from tests.support.training import ENGINE, MAIN, kernel, ranged
 from tracer.views.html import report_html
 from tracer.views.sections import report_text
 
@@ -127,9 +143,10 @@ def simulated_bubbles(orders, busy_ns, rank, stage):
     return bubbles[0], bubbles[1]
 
 
-def test_unequal_stages_are_told_apart_from_the_schedule_and_the_rest(tmp_path):
+@pytest.mark.parametrize(("ranges", "batched"), [("modules", False), ("messages", False), ("messages", True)])
+def test_unequal_stages_are_told_apart_from_the_schedule_and_the_rest(tmp_path, ranges, batched):
     """The first stage waits for the second, which takes longer; its own slowness shortens the second's bubble."""
-    run_of(tmp_path, one_f_one_b(2, 4), lambda action: 20 + 20 * action[1], ranges="modules")
+    run_of(tmp_path, one_f_one_b(2, 4), lambda action: 20 + 20 * action[1], ranges=ranges, batched=batched)
     first, second = rows_of(tmp_path)
     assert first.imbalance_ns > 0 == second.imbalance_ns
     document = report(summarize(tmp_path))
@@ -200,6 +217,81 @@ def test_a_run_without_messages_has_no_pipeline(tmp_path):
     document = report(summarize(tmp_path))
     assert document.pipeline == document.summary.pipelines == []
     assert "No pipeline in this run" in report_text(document, "pipeline")
+
+
+def changed(folder, change):
+    """Change all rows of a run's traces; a row for which there is None is left out."""
+    for file in folder.rglob("rank*.json*"):
+        data = file.read_bytes()
+        document = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
+        document["traceEvents"] = [row for row in map(change, document["traceEvents"]) if row is not None]
+        write(file, document)
+
+
+def on_one_thread(row):
+    return row | {"tid": MAIN} if row.get("tid") == ENGINE else row
+
+
+def without_backwards(row):
+    return None if row["name"] == "cudaLaunchKernel" and row["tid"] == ENGINE else row
+
+
+ROUND = [[(F, 0, 0), (F, 2, 0), (B, 2, 0), (B, 0, 0)], [(F, 1, 0), (F, 3, 0), (B, 3, 0), (B, 1, 0)]]
+
+
+@pytest.mark.parametrize("described", [False, True])
+@pytest.mark.parametrize(
+    ("orders", "change"),
+    [(one_f_one_b(2, 3), on_one_thread), (one_f_one_b(2, 3), without_backwards), (ROUND, lambda row: row)],
+    ids=["one thread", "forwards alone", "stages go round"],
+)
+def test_messages_that_do_not_tell_actions_are_no_pipeline_unless_their_group_is_and_then_it_is_said(
+    tmp_path, orders, change, described
+):
+    run_of(tmp_path, orders, even, ranges="messages")
+    group = {"Process Group Description": "mesh_pp"} if described else {}
+    changed(tmp_path, change)
+    changed(tmp_path, lambda row: row | {"args": row["args"] | group} if row["name"] == "record_param_comms" else row)
+    document = report(summarize(tmp_path))
+    assert document.pipeline == []
+    notes = [notice.text for notice in document.run.notes if notice.code == Code.PIPELINE_IS_NULL]
+    assert len(notes) == described and all("rank 0, 1 does not tell one microbatch" in text for text in notes)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_ring_of_messages_is_no_pipeline(tmp_path, ranks):
+    """Each rank sends to the next and receives from the one before, in forwards and backwards alike."""
+    for rank in range(ranks):
+        rows = [ranged("ProfilerStep#3", 0, 2_000)]
+        for turn in range(8):
+            at = 10 + 100 * turn
+            rows += kernel("attention", at, at + 2, 40, tid=MAIN if turn < 4 else ENGINE)
+            rows += ring_messages(rank, ranks, at + 50)
+        header = {"rank": rank, "world_size": ranks, "backend": "nccl"}
+        document = {"schemaVersion": 1, "distributedInfo": header, "host_name": "one", "traceEvents": rows}
+        write(tmp_path / f"rank{rank}.json", document)
+    document = report(summarize(tmp_path))
+    assert {row.kind for row in document.collectives} == {"send_recv"}
+    assert document.pipeline == document.summary.pipelines == []
+    assert Code.PIPELINE_IS_NULL not in {notice.code for notice in document.run.notes}
+
+
+def ring_messages(rank, ranks, at):
+    """A send to the next rank and a receive from the one before, which one begins with who sends."""
+    both = [("send", "Dst Rank", (rank + 1) % ranks), ("recv", "Src Rank", (rank - 1) % ranks)]
+    ordered = both if rank % 2 == 0 else both[::-1]
+    return [row for place, one in enumerate(ordered) for row in batch([one], ranks, at + 4 * place, at + 4 * place + 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not any(path.name == "llama-pp2" for path in RUNS), reason="that sample is not here")
+def test_llama_pp2_without_ranges_and_operators_is_the_same_pipeline(tmp_path):
+    path = next(path for path in RUNS if path.name == "llama-pp2")
+    shutil.copytree(path, tmp_path / "run", copy_function=shutil.copyfile)
+    kept = ("ProfilerStep", "nccl:", "c10d::", "record_param_comms")
+    host_rows = ("user_annotation", "cpu_op", "gpu_user_annotation")
+    changed(tmp_path, lambda row: row if row.get("cat") not in host_rows or row["name"].startswith(kept) else None)
+    assert report(summarize(tmp_path / "run")).pipeline == reported(path).pipeline
 
 
 @pytest.mark.slow

@@ -19,8 +19,8 @@ F, B, OF_INPUT, W = ActionKind
 Action = tuple[ActionKind, int, int]
 Orders = list[list[Action]]
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
-# What tells actions: torch's schedule runtime, GPipe's ranges, those of modules, messages and nodes alone.
-RANGES = ("runtime", "gpipe", "modules", "nothing")
+# What tells actions: torch's schedule runtime, GPipe's ranges, those of modules, messages with nodes, messages alone.
+RANGES = ("runtime", "gpipe", "modules", "nothing", "messages")
 STEP_US = 100_000
 # Between two actions of a rank, the calls of its messages.
 CALLS_US = 8
@@ -150,7 +150,9 @@ def _draw(drawn: Drawn, at: int, ranges: str) -> None:
     if ranges == "gpipe":
         name = "Forward" if kind == F else "Backward"
         drawn.rows.append(ranged(f"{name} {microbatch}", start - 0.5, end - start + 1))
-    if kind == F:
+    if ranges == "messages":
+        pass  # launches alone, a backward's on autograd's thread
+    elif kind == F:
         if ranges == "modules":
             drawn.rows.append(ranged("nn.Module: (model) (Net)", start, end - start))
         drawn.rows.append(host("aten::linear", start, end - start, **{"Sequence number": number}))
@@ -189,17 +191,17 @@ def _messages(drawn: Drawn, at: int, rank: int, where: dict[int, int], batched: 
     received_from = _peer(drawn.order[at], rank, where, sends=False)
     send, receive = (("send", "Dst Rank", sent_to), ("recv", "Src Rank", received_from))
     if batched and sent_to is not None and sent_to == received_from:
-        drawn.rows += _batch([send, receive], world, ended + 1, start)
+        drawn.rows += batch([send, receive], world, ended + 1, start)
     else:
-        drawn.rows += _batch([send], world, ended + 1, ended + 3) if sent_to is not None else []
-        drawn.rows += _batch([receive], world, ended + 4, start) if received_from is not None else []
+        drawn.rows += batch([send], world, ended + 1, ended + 3) if sent_to is not None else []
+        drawn.rows += batch([receive], world, ended + 4, start) if received_from is not None else []
     if at == len(drawn.order) - 1:
         last = _peer(drawn.order[at], rank, where, sends=True)
         end = drawn.end_us[at]
-        drawn.rows += _batch([("send", "Dst Rank", last)], world, end + 1, end + 3) if last is not None else []
+        drawn.rows += batch([("send", "Dst Rank", last)], world, end + 1, end + 3) if last is not None else []
 
 
-def _batch(messages: Sequence[tuple[str, str, int | None]], world: int, called: float, end: float) -> list[Event]:
+def batch(messages: Sequence[tuple[str, str, int | None]], world: int, called: float, end: float) -> list[Event]:
     """Messages that one kernel carries: torch's batch_isend_irecv leaves nothing on it."""
     rows: list[Event] = []
     group = {"Group size": world, "Process Group Name": "0", "Process Group Ranks": str(list(range(world)))}

@@ -28,7 +28,8 @@ from analyzers.texts import listed
 _LISTED = 8
 MISSING = "the run lacks {ranks} of the pipeline"
 UNTOLD = (
-    "the trace of rank {ranks} does not tell one microbatch from the next (no ranges of modules or of the schedule)"
+    "the trace of rank {ranks} does not tell one microbatch from the next (no ranges of modules or of the schedule; "
+    "messages alone tell them of one stage per rank, whose backwards a thread of their own launches)"
 )
 NAMELESS = "the trace of rank {ranks} does not tell between which ranks some messages are"
 UNORDERED = "messages do not tell the order of the stages on ranks {ranks}"

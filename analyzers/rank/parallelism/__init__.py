@@ -1,6 +1,7 @@
 """What a strategy did on one rank, beyond its calls.
 
-`pipeline_spans` finds a pipeline's actions on the host, `pipeline_actions` when they ran on the device.
+`pipeline_spans` finds a pipeline's actions on the host, `pipeline_messages` where messages alone tell them,
+`pipeline_actions` when they ran on the device.
 
 Decisions: docs/dev/decisions/rank.md
 """

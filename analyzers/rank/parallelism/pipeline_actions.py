@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct
 from analyzers.intervals import Intervals, owned, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Communication, profiler_steps
+from analyzers.rank.host import Places
+from analyzers.rank.parallelism.pipeline_messages import Messages, find_messages, spans_by_messages
 from analyzers.rank.parallelism.pipeline_spans import ActionKind, ActionSpans, SpanLaunches, action_spans
 from analyzers.run import RankTrace
 from analyzers.trace import Collective, Kind
@@ -59,16 +61,6 @@ class PipelineActions:
         return len(self.step)
 
 
-@dataclass(frozen=True, eq=False)
-class _Messages:
-    """The pipeline's messages by launch: when, to and from whom, and which rows of communication they are."""
-
-    row: Int64
-    launched_ns: Int64
-    sent_to: Sequence[tuple[int, ...]]
-    received_from: Sequence[tuple[int, ...]]
-
-
 def pipeline_actions(
     trace: RankTrace, devices: Sequence[Activity], attribution: Attribution, comm: Communication
 ) -> PipelineActions | None:
@@ -76,13 +68,16 @@ def pipeline_actions(
 
     Where there are messages, but nothing tells one microbatch from the next, there are no rows and `is_told` is False.
     """
-    messages = _find_messages(attribution, comm)
+    messages = find_messages(attribution, comm)
     if not len(messages.row) or not devices:
         return None
     steps = profiler_steps(trace.events)
     spans = action_spans(attribution.host, attribution.nodes, messages.launched_ns, steps)
     if spans is None or not len(spans):
-        return _make_untold(messages) if len(attribution.nodes.row) and _list_peers(messages) else None
+        spans = spans_by_messages(messages, _find_launches(trace, attribution), steps)
+    if spans is None or not len(spans):
+        is_pipeline = messages.is_described or (len(attribution.nodes.row) > 0 and len(messages.peers) > 0)
+        return _make_untold(messages) if is_pipeline else None
     previous, following = _find_neighbours(spans, messages)
     if previous == following == UNKNOWN and (spans.stage < 0).all():
         return None  # ranks that exchange something else than what a forward takes or gives
@@ -107,12 +102,18 @@ def pipeline_actions(
         stretch=_measure_stretches(step[rows], spans.stage[rows], chosen, busy),
         previous=previous,
         following=following,
-        peers=_list_peers(messages),
-        nameless=_count_nameless(messages),
+        peers=messages.peers,
+        nameless=messages.nameless,
     )
 
 
-def _make_untold(messages: _Messages) -> PipelineActions:
+def _find_launches(trace: RankTrace, attribution: Attribution) -> Places:
+    """Return where compute was launched."""
+    computes = (trace.events.kind[attribution.rows] == Kind.COMPUTE) | trace.is_cpu_run
+    return attribution.places.take(computes & (attribution.launches >= 0))
+
+
+def _make_untold(messages: Messages) -> PipelineActions:
     none = np.zeros(0, dtype=np.int64)
     return PipelineActions(
         device=UNKNOWN,
@@ -126,37 +127,13 @@ def _make_untold(messages: _Messages) -> PipelineActions:
         stretch=np.zeros((3, 0), dtype=np.int64),
         previous=SEVERAL,
         following=SEVERAL,
-        peers=_list_peers(messages),
-        nameless=_count_nameless(messages),
+        peers=messages.peers,
+        nameless=messages.nameless,
         is_told=False,
     )
 
 
-def _find_messages(attribution: Attribution, comm: Communication) -> _Messages:
-    """Return messages launched outside of modules and autograd's nodes: a ring's attention sends inside of these."""
-    host = attribution.host
-    rows = np.flatnonzero((comm.kind == Collective.SEND_RECV) & ~comm.is_copy & (comm.called >= 0))
-    places = host.places(comm.called[rows])
-    inside = (attribution.nodes.spans.around(places) >= 0) | (attribution.modules.around(places) >= 0)
-    rows, launched = rows[~inside], places.instant_ns[~inside]
-    order = np.argsort(launched, kind="stable")
-    rows, launched = rows[order], launched[order]
-    calls = [comm.calls[code] if code >= 0 else None for code in comm.call[rows].tolist()]
-    sent = [call.sent_to if call is not None else () for call in calls]
-    received = [call.received_from if call is not None else () for call in calls]
-    return _Messages(rows, launched, sent, received)
-
-
-def _list_peers(messages: _Messages) -> tuple[int, ...]:
-    return tuple(sorted({rank for peers in (*messages.sent_to, *messages.received_from) for rank in peers}))
-
-
-def _count_nameless(messages: _Messages) -> int:
-    both = zip(messages.sent_to, messages.received_from, strict=True)
-    return sum(not sent and not received for sent, received in both)
-
-
-def _find_neighbours(spans: ActionSpans, messages: _Messages) -> tuple[int, int]:
+def _find_neighbours(spans: ActionSpans, messages: Messages) -> tuple[int, int]:
     """Return the rank that forwards receive from and the one that they send to, by messages inside of them and beside.
 
     F0 s F1 s r B0 r F2 s r B1      to 1, and from 0: what is received before a B, or sent behind it, is gradients
@@ -250,7 +227,7 @@ def _measure_times(ran: _Ran, count: int) -> _Timed:
     return _Timed(start, end, busy)
 
 
-def _find_busy(devices: Sequence[Activity], device: int, comm: Communication, messages: _Messages) -> Intervals:
+def _find_busy(devices: Sequence[Activity], device: int, comm: Communication, messages: Messages) -> Intervals:
     """Return when a device runs something else than messages; those without a launch in the trace are messages too."""
     activity = next((one for one in devices if one.device == device), None)
     if activity is None:

@@ -76,7 +76,7 @@ def action_spans(host: Host, nodes: Autograd, messages: Int64, steps: Steps) -> 
     if forward.shape[1]:
         begun = np.r_[forward[0], backward[0], nodes.spans.start_ns]
         extent = _up_to_next(forward, np.sort(np.r_[messages, begun, _steps_and_optimizers(host, steps)]))
-        return _join_spans(extent, backward, forward[2], backward[2])
+        return join_spans(extent, backward, forward[2], backward[2])
     cuts = np.sort(np.r_[messages, _steps_and_optimizers(host, steps)])
     began = _model_forwards(host, nodes)
     if began is None:
@@ -84,14 +84,14 @@ def action_spans(host: Host, nodes: Autograd, messages: Int64, steps: Steps) -> 
     if not len(began):
         return None
     extent = _up_to_next(np.stack([began, began]), np.sort(np.r_[cuts, began, nodes.spans.start_ns]))
-    number = _number_in_step(began, steps)
+    number = number_in_step(began, steps)
     ran = _find_backwards(nodes, extent, np.sort(np.r_[cuts, began]))
     if ran is None:
         return None
     start, end, forward_index = ran
     same_step = steps.index_at(start) == steps.index_at(began[forward_index])
     backward = np.stack([start, end])[:, same_step]
-    return _join_spans(extent, backward, number, number[forward_index[same_step]])
+    return join_spans(extent, backward, number, number[forward_index[same_step]])
 
 
 def _from_runtime(host: Host) -> ActionSpans:
@@ -174,7 +174,7 @@ def _up_to_next(spans: Int64, cuts: Int64) -> Int64:
     return np.stack([spans[0], end])
 
 
-def _number_in_step(start_ns: Int64, steps: Steps) -> Int64:
+def number_in_step(start_ns: Int64, steps: Steps) -> Int64:
     """Return how many forwards of the same step began before each."""
     step = steps.index_at(start_ns)
     first = np.flatnonzero(begins(step))
@@ -212,7 +212,8 @@ def _fill_unknown(values: Int64, block: Int64) -> Int64:
     return filled
 
 
-def _join_spans(forward: Int64, backward: Int64, forward_number: Int64, backward_number: Int64) -> ActionSpans:
+def join_spans(forward: Int64, backward: Int64, forward_number: Int64, backward_number: Int64) -> ActionSpans:
+    """Return forwards and backwards (rows of starts and ends) as actions with their microbatches, by start."""
     start, end = np.r_[forward[0], backward[0]], np.r_[forward[1], backward[1]]
     order = np.argsort(start, kind="stable")
     kind = np.repeat([ActionKind.FORWARD, ActionKind.BACKWARD], [forward.shape[1], backward.shape[1]])

@@ -13,6 +13,7 @@ from analyzers.rank.strategies.data_parallel import SPREADING
 from analyzers.rank.strategies.ddp import DDP
 from analyzers.rank.strategies.fsdp import FSDP, PackingPart, packed_launches
 from analyzers.rank.strategies.listed import STRATEGIES, assign, owners, packing, role_of
+from analyzers.rank.strategies.pipeline import PIPELINE
 from analyzers.rank.strategies.protocol import (
     COMPILED_CODE,
     GRAPH_LAUNCH,
