@@ -158,7 +158,20 @@ def test_all_communication_is_matched(job: Job, folder: Path) -> None:
     found = Counter(one.kind for one in reported.collectives)
     assert found["send_recv"] == kinds[Kind.FORWARD_SEND] + kinds[Kind.BACKWARD_SEND]
     assert found["all_gather"] == found["reduce_scatter"] == job.stages * len(job.steps)
-    assert len(reported.pipeline) == len(job.workers) * len(job.steps)
+
+
+def test_messages_alone_tell_stages_and_microbatches(job: Job, folder: Path) -> None:
+    rows = {(row.rank, row.step): row for row in report(summarize(folder, causes=False)).pipeline}
+    assert len(rows) == len(job.workers) * len(job.steps)
+    for step, workers in enumerate(drawn(job).steps.values(), start=min(job.steps)):
+        for worker, operations in workers.items():
+            row = rows[job.rank_of(worker), step]
+            computed = [one for one in operations if one.kind.computes]
+            told = [(one.kind == Kind.FORWARD, one.microbatch, one.end_ns - one.start_ns) for one in computed]
+            assert row.stage == worker.stage
+            assert [(one.kind == "F", one.microbatch, one.dur_ns) for one in row.actions] == told
+            assert row.schedule_ns is not None and row.imbalance_ns is not None and row.rest_ns is not None
+            assert row.schedule_ns + row.imbalance_ns + row.rest_ns == row.bubble_ns
 
 
 def test_what_synchronized_workers_unrecorded_is_told_by_when_they_went_on(job: Job) -> None:

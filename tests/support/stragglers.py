@@ -10,6 +10,8 @@ beside the checkout has them. A worker is a stage of a pipeline in one data-para
   all of them have come so far, and in two jobs none of the first line. They are drawn as all-reduces
   (`Kind.UNRECORDED`): a kernel that an idle device begins seconds after its launch is corrupt for whoever reads it.
 
+As Megatron's, they have no ranges around microbatches, and autograd launches backwards from a thread of its own.
+
     compute stream   all-gather F0 F1 ....... B0 ....  ......  all-reduces reduce-scatter norm optimizer
     message streams             s0  s1 rrrrrr    s0 rrr
     host             [launches, and waits of the compute stream for messages][........ synchronizes ........]
@@ -349,7 +351,7 @@ _AHEAD_NS = 20_000  # the first step's mark before the first kernel
 _APART_NS = 100_000  # between the last end of a step and the first kernel of the next
 _ORIGIN_NS = 1_000_000
 _BASE_NS = 1_700_000_000_000_000_000
-_PID = 9
+_PID, _ENGINE = 9, 10
 
 
 @dataclass
@@ -378,20 +380,20 @@ class _Rank:
         self.now_ns += _NESTED_NS
         row |= {"dur": (self.now_ns - begin) / 1000, "args": args}
 
-    def call(self, name: str, until_ns: int = 0, category: str = "cuda_runtime") -> int:
+    def call(self, name: str, until_ns: int = 0, category: str = "cuda_runtime", tid: int = _PID) -> int:
         """Call CUDA, and come back after CALL_NS or at an instant; return the call's correlation."""
         correlation = self.number("correlation")
         end = max(until_ns, self.now_ns + CALL_NS)
-        row = {"ph": "X", "cat": category, "name": name, "pid": _PID, "tid": _PID, "ts": self.now_ns / 1000}
+        row = {"ph": "X", "cat": category, "name": name, "pid": _PID, "tid": tid, "ts": self.now_ns / 1000}
         self.rows.append(row | {"dur": (end - self.now_ns) / 1000, "args": {"correlation": correlation}})
         self.now_ns = end
         return correlation
 
-    def launch(self, name: str, stream: int, start_ns: int, end_ns: int, **args: object) -> None:
+    def launch(self, name: str, stream: int, start_ns: int, end_ns: int, *, tid: int = _PID, **args: object) -> None:
         """Launch a kernel that runs from start to end; raises ValueError where it starts before its call is over."""
         is_nccl = name.startswith("nccl")
         called = ("cuLaunchKernelEx", 0, "cuda_driver") if is_nccl else ("cudaLaunchKernel",)
-        correlation = self.call(*called)
+        correlation = self.call(*called, tid=tid)
         if start_ns < self.now_ns:
             raise ValueError(f"rank {self.rank} is {self.now_ns - start_ns} ns late to launch {name}")
         args = {"device": self.rank, "stream": stream, "correlation": correlation} | args
@@ -427,11 +429,12 @@ class _Writer:
             rank.call("cudaDeviceSynchronize", begin_ns + max(one.end_ns for one in operations) + CALL_NS)
 
     def _compute(self, rank: _Rank, one: Operation, start_ns: int, end_ns: int) -> None:
-        """A microbatch's forward or backward in the range that torch's schedule writes, or the optimizer in its."""
-        action = f"PP:{one.worker.stage}{'F' if one.kind.is_forward else 'B'}{one.microbatch}"
-        name = action if one.kind.computes else "Optimizer.step#Adam.step"
-        with rank.within(name, "user_annotation"):
-            rank.launch(one.kind.value, COMPUTE_STREAM, start_ns, end_ns)
+        """A microbatch's forward, its backward on autograd's thread, or the optimizer in its range."""
+        if one.kind.computes:
+            rank.launch(one.kind.value, COMPUTE_STREAM, start_ns, end_ns, tid=_PID if one.kind.is_forward else _ENGINE)
+        else:
+            with rank.within("Optimizer.step#Adam.step", "user_annotation"):
+                rank.launch(one.kind.value, COMPUTE_STREAM, start_ns, end_ns)
 
     def _said(self, one: Operation, call: str) -> dict[str, object]:
         """What torch writes of a call in a group, on its host row and its kernel."""
