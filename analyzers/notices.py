@@ -175,6 +175,11 @@ class Code(StrEnum):
         "a trace has no ProfilerStep: all of it is one window",
         "give a repeating annotation as `--steps`, if there is one",
     )
+    STEPS_ARE_INFERRED = _note(
+        "steps_are_inferred",
+        "a trace has no ProfilerStep: its steps are told by a range, with which something else agrees in period",
+        "call profiler.step() in the loop, or name another range with `--steps`",
+    )
     ACTIVITY_OUTSIDE_STEPS = _note("activity_outside_steps", "device activity lies outside of the profiled steps")
     PROFILE_START_LEFT_OUT = _note(
         "profile_start_left_out",

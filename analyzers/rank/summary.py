@@ -49,16 +49,18 @@ from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import (
     NOBODY,
     Calibration,
+    Inferred,
     Joining,
     Manifest,
     NumberedBy,
     Owner,
     RankFile,
     RankTrace,
+    Repeated,
     Run,
-    catch_errors,
     find,
     gather,
+    read_alike,
     read_ranks,
 )
 from analyzers.texts import brief
@@ -130,8 +132,8 @@ class Measured:
 class RankSummary:
     """One rank without its rows. `full` has the full window's times where `timed` has a light window's.
 
-    `step_candidates` are annotations that could be its steps, where the profiler marks none; `suspects` the time of
-    kernels on streams of their own, by name, where nothing is known to communicate.
+    `step_candidates` are annotations that could be its steps, where nothing marks these, nor `inferred` says what tells
+    them; `suspects` the time of kernels on streams of their own, by name, where nothing is known to communicate.
     """
 
     rank: RankNumber
@@ -142,7 +144,8 @@ class RankSummary:
     unknown_communication: dict[str, int]
     timed: Measured
     full: Measured | None
-    step_candidates: tuple[str, ...] = ()
+    step_candidates: tuple[Repeated, ...] = ()
+    inferred: Inferred | None = None
     suspects: dict[str, int] = field(default_factory=dict)
     joining: Joining | None = None
     # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
@@ -226,7 +229,7 @@ def summarize(
     recording = find(path, steps, budget_of(memory) if executor is None else memory, numbers)
     mapped = executor.map if executor is not None else map
     one = partial(reader or summarize_file, lanes=lanes, causes=causes, on_bytes=on_bytes)
-    run = gather(recording, mapped(catch_errors(one), recording.files))
+    run = gather(recording, read_alike(one, recording.files, mapped))
     give_back()
     return RunSummary(recording.name, recording.manifest, run.ranks, run.warnings, recording.calibration, run.source)
 
@@ -246,7 +249,7 @@ def with_lanes(
     mapped = executor.map if executor is not None else map
     summarized = reader or summarize_file
     one = partial(summarized, lanes=True, causes=has_causes(run), on_bytes=on_bytes)
-    results = list(mapped(catch_errors(one), files))
+    results = read_alike(one, files, mapped, run.ranks)
     read = [rank for result in results if not isinstance(result, AnalysisError) for rank in result]
     by_process = {(rank.path, rank.owner.pid): rank for rank in read}
     errors = [result for result in results if isinstance(result, AnalysisError)]
@@ -304,6 +307,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, causes: bool = Fals
         timed=timed,
         full=full,
         step_candidates=trace.step_candidates,
+        inferred=trace.inferred,
         suspects=trace.suspects,
         joining=trace.joining,
         peak_bytes=trace.peak_bytes,

@@ -145,6 +145,7 @@ def run_facts(analyses: Analyses) -> RunFacts:
         dataset=manifest.dataset,
         epochs=manifest.epochs,
         rank_source=run.rank_source,
+        steps_inferred=any(rank.inferred for rank in run.ranks),
     )
 
 
@@ -225,6 +226,7 @@ def notices_of(analyses: Analyses) -> Iterator[Notice]:
     """Yield warnings and notes on steps, communication, buckets, layers, strategies, costs and FLOP/s."""
     run, exchanged = analyses.run, analyses.exchanged
     yield from _unmarked_warnings(run, analyses.rows)
+    yield from _inferred_notes(run)
     yield from _outside_warnings(analyses.rows)
     yield from _start_note(analyses.typical.steps)
     yield from exchange_warnings(exchanged)
@@ -254,12 +256,26 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
         return []
     named = listed(ranks, 8)
     text = f"no ProfilerStep holds the launches of rank {named}: each device's whole trace counts as one step, step 0"
-    candidates = [name for rank in run.ranks if rank.rank in ranks for name in rank.step_candidates]
+    candidates = [one for rank in run.ranks if rank.rank in ranks for one in rank.step_candidates]
     if not candidates:
         return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]
-    ((name, _),) = Counter(candidates).most_common(1)
-    remedy = f"annotations called {name!r} repeat, and may be the steps: --steps {typed(name)}"
+    ((name, _),) = Counter(one.name for one in candidates).most_common(1)
+    first = next(one for one in candidates if one.name == name)
+    often = f"{first.count:,} times, every {ms(first.period_ns)}"
+    remedy = f"annotations called {name!r} repeat ({often}), and may be the steps: --steps {typed(name)}"
     return [Notice(Code.STEPS_ARE_NOT_MARKED, text, remedy)]
+
+
+def _inferred_notes(run: RunSummary) -> Iterator[Notice]:
+    """Say what steps were told by that nothing marks."""
+    inferred = next((rank.inferred for rank in run.ranks if rank.inferred is not None), None)
+    if inferred is None:
+        return
+    text = (
+        f"no ProfilerStep marks steps: {inferred.where}, every {ms(inferred.period_ns)} in the median; "
+        f"{inferred.agrees} repeats as often"
+    )
+    yield Notice(Code.STEPS_ARE_INFERRED, text, Code.STEPS_ARE_INFERRED.facts.do)
 
 
 def _start_note(steps: Steps) -> list[Notice]:

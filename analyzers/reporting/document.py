@@ -252,7 +252,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     `ranks` could be read. `origin_ns`, the epoch time of time 0, exceeds a float's digits. `times_from`: `light` or
     `full` windows. `clock` is how far ranks are ahead of the lowest; null: no collective ties them. `limit_gbps` of
     links is one way; `source` says who says so, or why it is null. `rank_source`: `run.json`, `trace`, `file` (its
-    name, or `--rank`) or `guessed`.
+    name, or `--rank`) or `guessed`. `steps_inferred`: nothing marks steps, and a note says what they were told by.
     """
 
     name: str
@@ -278,6 +278,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     dataset: Dataset | None = None
     epochs: list[Epoch] = []
     rank_source: str = NumberedBy.TRACE
+    steps_inferred: bool = False
 
     __repr__ = brief
 

@@ -145,6 +145,11 @@ _DOUBTS = (
     ),
     Doubt(
         "fair",
+        lambda j: j.run.steps_inferred,
+        lambda j: "steps are inferred from what repeats: call profiler.step() in the loop",
+    ),
+    Doubt(
+        "fair",
         lambda j: not j.unprofiled_is_known and j.idle_share > MUCH,
         lambda j: "idle time and waiting may be the profiler's: no step was timed without it (tracer record does)",
     ),

@@ -45,6 +45,7 @@ class RankFile:
     memory: int | None = None  # bytes that reading it may take; None: a core's share of what the reader's machine has
     piped: bool = False  # a FIFO that the user named; what a folder holds is no FIFO's to be
     number: int | None = None  # which rank its first process is, as the user says
+    infers: bool = True  # steps are inferred where nothing marks them
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -14,6 +14,7 @@ from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where
 from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.calibration import Calibration
+from analyzers.run.inferred_steps import Inferred
 from analyzers.run.layout import RankFile, RunLayout, find
 from analyzers.run.light_window import Joining
 from analyzers.run.manifest import Manifest
@@ -60,6 +61,10 @@ class Rank(Protocol):
     def unknown_communication(self) -> dict[str, int]:
         """Count the kernels, by name, that look like communication."""
 
+    @property
+    def inferred(self) -> Inferred | None:
+        """Return what its steps were told by, where nothing marks them."""
+
     def numbered(self, number: RankNumber) -> Self:
         """Return the same as this rank of its run."""
 
@@ -94,7 +99,7 @@ def load(
     files claim one rank.
     """
     recording = find(path, steps, budget_of(memory), numbers)
-    gathered = gather(recording, map(catch_errors(read_ranks), recording.files))
+    gathered = gather(recording, read_alike(read_ranks, recording.files, map))
     ranks = gathered.ranks
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(rank.in_full() for rank in ranks)
@@ -108,6 +113,24 @@ class Gathered(Generic[R]):
     ranks: tuple[R, ...]
     warnings: tuple[Notice, ...]
     source: NumberedBy
+
+
+def read_alike(
+    read: Callable[[RankFile], Sequence[R]],
+    files: Sequence[RankFile],
+    mapped: Callable[..., Iterable[Sequence[R] | AnalysisError]],
+    known: Sequence[R] = (),
+) -> list[Sequence[R] | AnalysisError]:
+    """Return the ranks in each file, or what refuses it; `mapped` maps over files, `known` are others of the run.
+
+    Where steps were inferred, and not for all ranks alike, files are read once more, and no steps inferred.
+    """
+    results = list(mapped(catch_errors(read), files))
+    ranks = [*known, *(rank for result in results if not isinstance(result, AnalysisError) for rank in result)]
+    if len({rank.inferred and rank.inferred.cut for rank in ranks}) < 2:
+        return results
+    del results, ranks
+    return list(mapped(catch_errors(read), [replace(file, infers=False) for file in files]))
 
 
 def catch_errors(read: Callable[[RankFile], T]) -> Callable[[RankFile], T | AnalysisError]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,15 +16,25 @@ import numpy as np
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.errors import UnusableRun
 from analyzers.intervals import union_of
-from analyzers.trace import C10D, NCCL, SPANS, STEP, Category, Events
+from analyzers.trace import C10D, NCCL, OPTIMIZER, SPANS, STEP, Category, Events
 
 # What libraries annotate many times a step.
-_NO_STEPS = (STEP, C10D, *SPANS, NCCL, "## ", "Torch-Compiled Region", "PyTorch Profiler", "nn.Module: ")
+_NO_STEPS = (STEP, C10D, *SPANS, NCCL, "## Call ", "Torch-Compiled Region", "PyTorch Profiler", "nn.Module: ")
+OPTIMIZER_STEP = f"{OPTIMIZER}step"
 # A candidate's repeats hold at least so much of what was launched.
 _HELD = 0.5
 _LISTED = 3
 # Of names that repeat, so many are looked at, those that last longest.
 _LOOKED_AT = 50
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A range that repeats: its name, or how names begin; how often it is there; how far starts are apart, median."""
+
+    name: str
+    count: int
+    period_ns: int
 
 
 def with_steps(events: Events, name: str, whose: object) -> Events:
@@ -33,17 +43,25 @@ def with_steps(events: Events, name: str, whose: object) -> Events:
     The profiler's own steps are none then. Raises UnusableRun, which names `whose` rows they are, for a name that
     nothing has.
     """
-    rows = _keep_outermost(events, _find_named(events, name))
+    rows = keep_outermost(events, _find_named(events, name))
     if not len(rows):
-        names = " or ".join(map(repr, step_candidates(events, least=0.0))) or "none that repeats"
+        names = " or ".join(repr(one.name) for one in step_candidates(events, least=0.0)) or "none that repeats"
         raise UnusableRun(f"{whose}: no annotation is called {name[:80]!r}, or begins so; candidates: {names}")
+    return mark_steps(events, rows, events.start_ns[rows], events.end_ns[rows])
+
+
+def mark_steps(events: Events, rows: Int64, start_ns: Int64, end_ns: Int64) -> Events:
+    """Return the rows with the profiler's steps 0, 1, ... from starts to ends, each on the thread of another row."""
     codes = {f"{STEP}{number}": len(events.names) + number for number in range(len(rows))}
     kept = tuple(f"its own {known}" if known.startswith(STEP) else known for known in events.names)
     count = len(events)
     longer = events.take(np.r_[np.arange(count), rows])
-    named, category, call = longer.name.copy(), longer.category.copy(), longer.call.copy()
-    named[count:], category[count:], call[count:] = [*codes.values()], Category.ANNOTATION, UNKNOWN
-    return replace(longer, names=(*kept, *codes), name=named, category=category, call=call)
+    told = {"name": [*codes.values()], "category": Category.ANNOTATION, "call": UNKNOWN}
+    told |= {"start_ns": start_ns, "dur_ns": end_ns - start_ns}
+    columns = {name: getattr(longer, name).copy() for name in told}
+    for name, values in told.items():
+        columns[name][count:] = values
+    return replace(longer, names=(*kept, *codes), **columns)
 
 
 def _find_named(events: Events, name: str) -> Int64:
@@ -53,7 +71,7 @@ def _find_named(events: Events, name: str) -> Int64:
     return exact if len(exact) else np.flatnonzero(ranges & events.named(name))
 
 
-def _keep_outermost(events: Events, rows: Int64) -> Int64:
+def keep_outermost(events: Events, rows: Int64) -> Int64:
     """Return those of some ranges that begin in none of the others, by start."""
     rows = rows[np.lexsort((-events.end_ns[rows], events.start_ns[rows]))]
     reach = np.maximum.accumulate(events.end_ns[rows])
@@ -61,22 +79,38 @@ def _keep_outermost(events: Events, rows: Int64) -> Int64:
     return rows[apart]
 
 
-def step_candidates(events: Events, least: float = _HELD) -> tuple[str, ...]:
-    """Return names to give for steps: annotations that repeat and hold most of what was launched, at least `least`."""
-    launched = np.sort(events.launched_ns[events.on_device & (events.launched_ns != UNKNOWN)])
-    if not len(launched):
-        launched = np.sort(events.start_ns[events.category == Category.OPERATOR])
+def step_candidates(events: Events, least: float = _HELD) -> tuple[Repeated, ...]:
+    """Return what to name for steps: annotations that repeat and hold most of what was launched, at least `least`.
+
+    An optimizer's steps hold little, and are once in each.
+    """
+    launched = np.sort(launched_rows(events)[1])
     shares = {}
-    for name, rows in _find_repeated(events).items():
+    for name, rows in find_repeated(events).items():
         held = union_of(events.start_ns[rows], events.end_ns[rows])
         inside = np.searchsorted(launched, held.end) - np.searchsorted(launched, held.start)
         share = inside.sum() / max(len(launched), 1)
-        if share >= least and len(_keep_outermost(events, rows)) > 1:
-            shares[name] = share
-    return tuple(sorted(shares, key=lambda name: -shares[name])[:_LISTED])
+        outermost = keep_outermost(events, rows)
+        if len(outermost) > 1 and (share >= least or name.startswith(OPTIMIZER_STEP)):
+            shares[repeated(events, name, outermost)] = share
+    return tuple(sorted(shares, key=lambda one: -shares[one])[:_LISTED])
 
 
-def _find_repeated(events: Events) -> dict[str, Int64]:
+def repeated(events: Events, name: str, rows: Int64) -> Repeated:
+    """Return of several rows, by start, how often and how far apart they are."""
+    return Repeated(name, len(rows), int(np.median(np.diff(events.start_ns[rows]))))
+
+
+def launched_rows(events: Events) -> tuple[Int64, Int64]:
+    """Return the rows of the device and when they were launched; operators and their starts where there are none."""
+    rows = np.flatnonzero(events.on_device & (events.launched_ns != UNKNOWN))
+    if len(rows):
+        return rows, events.launched_ns[rows]
+    rows = np.flatnonzero(events.category == Category.OPERATOR)
+    return rows, events.start_ns[rows]
+
+
+def find_repeated(events: Events) -> dict[str, Int64]:
     """Return annotations that occur several times, by name, or by what their names share before a number."""
     annotations = np.flatnonzero(events.category == Category.ANNOTATION)
     codes, which = np.unique(events.name[annotations], return_inverse=True)

@@ -17,9 +17,10 @@ from analyzers.notices import Code, Notice
 from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
 from analyzers.run.health import healthy, launched_calls
+from analyzers.run.inferred_steps import Inferred, infer_steps
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
-from analyzers.run.named_steps import step_candidates, with_steps
+from analyzers.run.named_steps import Repeated, step_candidates, with_steps
 from analyzers.run.numbering import NOBODY, Owner, owner_of
 from analyzers.texts import brief
 from analyzers.trace import (
@@ -70,6 +71,7 @@ class RankTrace:
     # The least budget of memory with which it reads the same; None: a window could not be read, and may be once more.
     peak_bytes: int | None = 0
     owner: Owner = NOBODY
+    inferred: Inferred | None = None  # what its steps were told by, which nothing marks
 
     __repr__ = brief
 
@@ -107,8 +109,8 @@ class RankTrace:
         return bool(self.gloo.any()) or (bool(operators.any()) and not accelerated)
 
     @cached_property
-    def step_candidates(self) -> tuple[str, ...]:
-        """Return names of annotations that could be its steps, best first; none where the profiler marks them."""
+    def step_candidates(self) -> tuple[Repeated, ...]:
+        """Return annotations that could be its steps, best first; none where these are marked, or inferred."""
         return () if len(self.events.steps) else step_candidates(self.events)
 
     @cached_property
@@ -168,6 +170,7 @@ def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | N
     """Return the rank whose rows a trace holds, with what other windows' files say of it."""
     events = trace.events if file.steps is None else with_steps(trace.events, file.steps, file.path)
     events, ill = healthy(events, file.path.name, trace.header.base_time_ns)
+    events, inferred = infer_steps(events) if file.infers and not len(events.steps) else (events, None)
     lost = (*trace.lost, *ill)
     budget = Budget(file.path, limit, trace.peak_bytes)
     check_windows(events, budget, trace.nbytes)
@@ -184,7 +187,10 @@ def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | N
     peak_bytes = int(max(peaks)) if max(peaks) <= limit else None
     header, strategies = trace.header, file.strategies
     recorded = RankTrace(
-        RankNumber(0), file.path, header, events, events, nosync, lost, strategies=strategies, peak_bytes=peak_bytes
+        *(RankNumber(0), file.path, header, events, events, nosync, lost),
+        strategies=strategies,
+        peak_bytes=peak_bytes,
+        inferred=inferred,
     )
     return _with_times(recorded, retimed)
 

@@ -2,8 +2,9 @@
 
     draw(compute="aabb..", comm=".aa...", step="000111")
 
-Steps are written as digits, and in `loader` each letter is a batch that the host fetches. Every device event is
-launched where it starts, unless a picture of the same lane under `launch` shows the launches, in order, as `^`.
+Steps are written as digits, in `loader` each letter is a batch that the host fetches, in `ranges` a range of that name.
+Every device event is launched where it starts, unless a picture of the same lane under `launch` shows the launches, in
+order, as `^`.
 
     meet("aaa...bbb", ".aa....bb")
 
@@ -50,6 +51,7 @@ def draw(
     *,
     step: str = "",
     loader: str = "",
+    ranges: Mapping[str, str] | None = None,
     launch: Mapping[str, str] | None = None,
     rank: int = 0,
     device: int = 0,
@@ -63,7 +65,8 @@ def draw(
     The pictures begin at `since`. `calls` are those of the lane comm, by letter.
     """
     rows = [row(Category.ANNOTATION, Kind.HOST, f"ProfilerStep#{k}", start, length) for k, start, length in runs(step)]
-    rows += [row(Category.ANNOTATION, Kind.HOST, LOADER, start, length) for _, start, length in runs(loader)]
+    for name, picture in {LOADER: loader, **(ranges or {})}.items():
+        rows += [row(Category.ANNOTATION, Kind.HOST, name, start, length) for _, start, length in runs(picture)]
     correlation = 0
     known = dict(calls or {})
     for lane, picture in lanes.items():

@@ -246,7 +246,7 @@ def _on_cluster(
 
     def on_done(file: RankFile) -> None:
         nonlocal done
-        done += sizes[file]
+        done += sizes.get(file, 0)  # none of a second time
 
     with cluster(scheduler, path, on_done) as executor, progress(lambda: done, sum(sizes.values())):
         yield executor
