@@ -102,16 +102,16 @@ def test_of_two_optimizers_the_rarer_tells_steps_and_of_equals_the_last():
 
 
 @pytest.mark.parametrize(
-    "ranges",
+    ("compute", "ranges"),
     [
-        {"layer": "x." * 4 + ".." + "x." * 4 + ".." + "x." * 4 + ".."},
-        {"layer": "xx" * 0 + "x." * 4 + "..", "model": "x" * 10},
-        {"layer": "x." * 4, "model": "x" * 9},
+        (("abcd" * 4 + "hs") * 3, {"attention": ("x..." * 4 + "..") * 3, "mlp": ("..x." * 4 + "..") * 3}),
+        ("abcd" * 4, {"attention": "x..." * 4, "mlp": "..x." * 4, "model": "x" * 16}),
+        ("abcd" * 4 + "efghijklmnopqrstuvwxyz", {"attention": "x..." * 4, "mlp": "..x." * 4}),
     ],
 )
-def test_layers_are_no_steps(ranges):
-    """After the last of a step there is more, and a range around the model encloses them."""
-    assert drawn(("abab" * 2 + "hs") * 3, **ranges).inferred is None
+def test_layers_are_no_steps(compute, ranges):
+    """After the last of a step more is launched, a range around the model encloses them, or there is a backward."""
+    assert drawn(compute, **ranges).inferred is None
 
 
 def test_an_engines_range_begins_its_steps():
@@ -131,10 +131,21 @@ def test_one_sign_is_none(ranges):
     assert drawn("abcoadoefgho", **ranges).inferred is None
 
 
+def test_one_whole_step_does_not_repeat():
+    assert drawn("defgo" + "abcdefgo", sgd="....x" + ".......x").inferred is None
+
+
+def test_steps_of_a_small_part_of_a_trace_are_not_the_traces():
+    ranges = {"sgd": "...x" * 3, "load": "x..." * 3}
+    assert drawn("abco" * 3, **ranges).inferred is not None
+    assert drawn("abco" * 3 + "efghijklmnopqrstuvwxyz", **ranges).inferred is None
+
+
 def test_two_ranges_agree_that_take_turns():
     compute = "".join(f"abcdefgh{other}o" for other in "ijk")
     found = drawn(compute, sgd=".........x" * 3, load="x........." * 3)
     assert (starts(found), found.inferred.agrees) == ([0, 10, 20], "a range called 'load'")
+    assert drawn(compute, sgd=".........x" * 3, zero="x........." * 3).inferred is None
     around = drawn(compute, train="xxxxxxxxx." * 3, load="x........." * 3)
     assert around.inferred is None
 
