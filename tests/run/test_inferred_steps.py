@@ -81,6 +81,11 @@ def test_a_step_that_began_before_the_profile_is_left_out():
     assert starts(found) == [2, 6, 10]
 
 
+def test_a_first_step_that_begins_as_others_and_lacks_launches_is_left_out():
+    found = drawn("abcdefgho" + "abcdefghijo" * 3, sgd="........x" + "..........x" * 3)
+    assert starts(found) == [9, 20, 31]
+
+
 def test_a_first_step_with_more_in_front_is_whole():
     found = drawn("wwvabco" + "abco" * 3, sgd="......x" + "...x" * 3)
     assert starts(found) == [0, 7, 11, 15]
