@@ -70,6 +70,11 @@ class Code(StrEnum):
         "and all that figures are made of was read",
         repeats=True,
     )
+    EXPORT_LACKS = _note(
+        "export_lacks",
+        "an export of Nsight Systems lacks what the report could have held, or has what is not read",
+        repeats=True,
+    )
     EVENTS_WITHOUT_DURATION = _warning("events_without_duration", "events of a trace have no duration", repeats=True)
     TIMES_ARE_CORRUPT = _damage(
         "times_are_corrupt",

@@ -41,7 +41,7 @@ PHASES = {
     "analyzers.trace.columns:EventColumns._append": "columns of events",
     "analyzers.trace.columns:EventColumns.whole": "join columns",
     "analyzers.trace.assembly:assemble": "assemble events",
-    "analyzers.run.rank_trace:read_ranks": "rank: steps, times",
+    "analyzers.run.rank_trace:_read_process": "rank: steps, times",
     "analyzers.rank.summary:summarize_rank": "rank: summary, all else",
     "analyzers.rank.columns:attribute": "rank: attribution",
     "analyzers.rank.columns:activities": "rank: busy time",

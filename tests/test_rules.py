@@ -19,6 +19,7 @@ ROOMS = [
     "analyzers.trace.libraries",
     "analyzers.trace.decoding",
     "analyzers.trace",
+    "analyzers.nsys",
     "analyzers.run.health",
     "analyzers.run",
     "analyzers.rank.host",

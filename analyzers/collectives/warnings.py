@@ -79,8 +79,11 @@ def _numbering_warnings(exchange: Exchange) -> list[Notice]:
 
 
 def _unknown_clock_warnings(exchange: Exchange) -> list[Notice]:
-    """Name ranks whose clocks are not known."""
-    unknown = [summary.rank for summary in exchange.run.ranks if summary.rank not in exchange.clocks.by_rank]
+    """Name ranks whose clocks are not known: no collective ties them to the reference, and no host."""
+    clocks = exchange.clocks
+    here = clocks.hosts.get(clocks.reference, "")
+    apart = [summary.rank for summary in exchange.run.ranks if summary.rank not in clocks.by_rank]
+    unknown = [rank for rank in apart if not here or clocks.hosts.get(rank) != here]
     if not unknown:
         return []
     message = f"the clock of rank {listed(unknown, 8)} is not known: no synchronizing collective links it to rank "

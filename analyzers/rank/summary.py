@@ -279,9 +279,13 @@ def summarize_file(
     helpers: Helpers | None = None,
 ) -> tuple[RankSummary, ...]:
     """Read the ranks in a file and let go of their rows. Raises as `analyzers.load` does."""
-    ranks = read_ranks(file, on_bytes, helpers)
+    # A rank's rows are let go of before the next one's are read.
+    return tuple(map(partial(_summarize_read, lanes=lanes, causes=causes), read_ranks(file, on_bytes, helpers)))
+
+
+def _summarize_read(trace: RankTrace, *, lanes: bool, causes: bool) -> RankSummary:
     give_back()
-    return tuple(summarize_rank(rank, lanes=lanes, causes=causes) for rank in ranks)
+    return summarize_rank(trace, lanes=lanes, causes=causes)
 
 
 def summarize_rank(trace: RankTrace, *, lanes: bool = False, causes: bool = False) -> RankSummary:

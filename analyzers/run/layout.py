@@ -17,14 +17,17 @@ from analyzers.errors import UnreadableCalibration, UnusableRun
 from analyzers.notices import Code, Notice
 from analyzers.paths import Place, Where, is_pipe, is_there, names, places
 from analyzers.run.calibration import Calibration, read_calibration
+from analyzers.run.inputs import INPUTS, advise
 from analyzers.run.manifest import LINKS, MANIFEST, RESULTS, SWEEP, Manifest, join_manifests, read_manifest
 from analyzers.texts import AND_MORE, listed
 
 # Folders beside the full windows (rankN.json.gz) that hold the run's other windows, under the same file names.
 LIGHT, NOSYNC = "light", "nosync"
-SUFFIXES = (".json", ".json.gz", ".json.zst", ".json.zip")
 # Archives of one trace each, where nothing else in a folder is called a trace.
 _ARCHIVES = (".zip", ".zst")
+# What stands before another in this order is read, where a folder has both.
+_SUFFIXES = (*(each.suffixes for each in INPUTS), _ARCHIVES)
+_CALLED = ", ".join(f"*{suffix}" for each in INPUTS for suffix in each.suffixes[:2]) + ", *.zst, *.zip"
 # A folder of the ranks that one host recorded, of a run over several.
 OF_HOST = re.compile(r"ranks\d{1,9}-\d{1,9}")
 NO_TRACES = (MANIFEST, LINKS, SWEEP, RESULTS)
@@ -194,21 +197,25 @@ def trace_files(path: Place) -> list[Place]:
         if not path.is_dir():
             return [path]
         inside = [*path.iterdir()]
-        files = sorted(file for file in inside if may_be_trace(file.name))
-        files = files or sorted(file for file in inside if file.name.endswith(_ARCHIVES))
+        kinds = [sorted(file for file in inside if _is_called(file.name, suffixes)) for suffixes in _SUFFIXES]
+        files = next(filter(None, kinds), [])
         below, closed = ({}, []) if files else _folders_with_traces(path)
         is_sweep = not files and any((path / name).is_file() for name in (SWEEP, RESULTS))
     except OSError as error:
         raise _not_looked_into(path, error) from error
     if files:
         return files
-    hint = "; ".join([_suggest(path, below, is_sweep), *closed[:MOST_NAMED]])
-    raise UnusableRun(f"{path}: no traces (*.json, *.json.gz, *.zst, *.zip) in this folder; {hint}")
+    hint = "; ".join([advise(file.name for file in inside) or _suggest(path, below, is_sweep), *closed[:MOST_NAMED]])
+    raise UnusableRun(f"{path}: no traces ({_CALLED}) in this folder; {hint}")
 
 
 def may_be_trace(name: str) -> bool:
     """Whether a file's name is one that traces have; files of a run that hold something else are known by theirs."""
-    return name.endswith(SUFFIXES) and name not in NO_TRACES
+    return any(_is_called(name, each.suffixes) for each in INPUTS)
+
+
+def _is_called(name: str, suffixes: tuple[str, ...]) -> bool:
+    return name.endswith(suffixes) and name not in NO_TRACES
 
 
 def _suggest(path: Place, below: Mapping[str, int], is_sweep: bool) -> str:

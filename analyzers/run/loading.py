@@ -99,7 +99,7 @@ def load(
     files claim one rank.
     """
     recording = find(path, steps, budget_of(memory), numbers)
-    gathered = gather(recording, read_alike(read_ranks, recording.files, map))
+    gathered = gather(recording, read_alike(lambda file: tuple(read_ranks(file)), recording.files, map))
     ranks = gathered.ranks
     if any(rank.mismatch for rank in ranks):
         ranks = tuple(rank.in_full() for rank in ranks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -18,6 +18,7 @@ from analyzers.paths import Place
 from analyzers.ranks import RankNumber, is_world_size, quoted, rank_number
 from analyzers.run.health import healthy, launched_calls
 from analyzers.run.inferred_steps import Inferred, infer_steps
+from analyzers.run.inputs import read_input
 from analyzers.run.layout import LIGHT, NOSYNC, RankFile
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import Repeated, step_candidates, with_steps
@@ -33,7 +34,6 @@ from analyzers.trace import (
     Kind,
     Trace,
     looks_like_communication,
-    read_trace,
 )
 
 # What a window needs that could not be read: too large, or its disk did not answer.
@@ -142,33 +142,40 @@ class RankTrace:
 
 def read_ranks(
     file: RankFile, on_bytes: Callable[[int], None] | None = None, helpers: Helpers | None = None
-) -> tuple[RankTrace, ...]:
-    """Read the ranks in a file, one for each process whose rows it holds, with what other windows' files say of it.
+) -> Iterator[RankTrace]:
+    """Yield the ranks in a file, one for each process whose rows it holds, with what other windows' files say of it.
 
     `on_bytes` hears about each block of bytes, `helpers` decode parts of a large file.
 
     Raises UnreadableTrace, TooLarge, UnusableRun, and BrokenProcessPool where a helper is lost.
     """
     limit = budget_of(file.memory, cores() if file.memory is None else 1)
-    trace = read_trace(file.path, on_bytes=on_bytes, memory=limit, helpers=helpers, piped=file.piped)
+    trace = read_input(file.path, on_bytes=on_bytes, memory=limit, helpers=helpers, piped=file.piped)
     if trace.refusal is not None:
         raise UnreadableTrace(f"{file.path}: {trace.refusal}")
     header, doubted = _check_header(file, trace.header)
-    ranks: list[RankTrace] = []
-    alone = len(trace.processes) == 1
-    for index, rows in enumerate(trace.processes):
-        lost = (*trace.lost, *doubted) if not ranks else ()
-        rank = _read_rank(file, replace(trace, header=header, processes=(rows,), lost=lost), on_bytes, limit)
-        given = None if file.number is None else file.number + index
-        owner = owner_of(file.path, header, rows.pid, rank.events, given=given, alone=alone)
-        ranks.append(replace(rank, owner=owner))
-        _check_devices(rank, trace.unknown)
-    return tuple(ranks)
+    trace = replace(trace, header=header, lost=(*trace.lost, *doubted))
+    for index in range(len(trace.processes)):
+        yield _read_process(file, trace, index, on_bytes, limit)
+
+
+def _read_process(
+    file: RankFile, trace: Trace, index: int, on_bytes: Callable[[int], None] | None, limit: int
+) -> RankTrace:
+    """Return the rank that one of a file's processes is; what is lost of the whole file is said with the first."""
+    rows, alone = trace.processes[index], len(trace.processes) == 1
+    lost = (*(trace.lost if index == 0 else ()), *rows.lost)
+    rank = _read_rank(file, replace(trace, processes=(rows,), lost=lost), on_bytes, limit)
+    given = None if file.number is None else file.number + index
+    owner = owner_of(file.path, trace.header, rows.pid, rank.events, given=given, alone=alone)
+    _check_devices(rank, trace.unknown)
+    return replace(rank, owner=owner)
 
 
 def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | None, limit: int) -> RankTrace:
     """Return the rank whose rows a trace holds, with what other windows' files say of it."""
-    events = trace.events if file.steps is None else with_steps(trace.events, file.steps, file.path)
+    (rows,) = trace.processes
+    events = rows.events if file.steps is None else with_steps(rows.events, file.steps, file.path)
     events, ill = healthy(events, file.path.name, trace.header.base_time_ns)
     events, inferred = infer_steps(events) if file.infers and not len(events.steps) else (events, None)
     lost = (*trace.lost, *ill)
@@ -248,7 +255,7 @@ def _light_times(
     if light is None:
         return Mismatch("there is none"), (), 0
     try:
-        trace = read_trace(light, on_bytes=on_bytes, memory=memory)
+        trace = read_input(light, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
         return Mismatch(error.for_shell), (), _NO_BUDGET
     events, ill = healthy(trace.events, light.name, trace.header.base_time_ns)
@@ -263,7 +270,7 @@ def _nosync_events(
     if nosync is None:
         return None, (), 0
     try:
-        trace = read_trace(nosync, on_bytes=on_bytes, memory=memory)
+        trace = read_input(nosync, on_bytes=on_bytes, memory=memory)
     except UnreadableTrace as error:
         lost = Notice(Code.NOSYNC_WINDOW_UNREADABLE, f"{error.for_shell}; contention is estimated without it")
         return None, (lost,), _NO_BUDGET

@@ -2,7 +2,8 @@
 
 In order: `reader` opens a file, which `decoding` inflates, `event_stream` cuts it into events, `columns` makes columns
 of these, with `arguments` for what rows carry, and `assembly` makes `events` of the columns, with `header` for the
-file's head, apart for each host process; `pieces` has several helpers do it at once. `categories` tells rows that are
+file's head, apart for each host process; `pieces` has several helpers do it at once. Who reads another kind of
+file (`Input`) makes the same columns for `assembly`. `categories` tells rows that are
 read from other devices' and other programs', and `copy_collectives` finds copies that communicate. The names of
 kernels, collectives and ranges are in `kernel_names`, `collective_calls` and `range_names`, what communication
 libraries show of themselves in `libraries`; `operator_flops` knows operators whose inputs say how much they compute.
@@ -10,6 +11,9 @@ libraries show of themselves in `libraries`; `operator_flops` knows operators wh
 Decisions: docs/dev/decisions/trace.md
 """
 
+from analyzers.trace.arguments import Args, CallColumns, Codes, call_of
+from analyzers.trace.assembly import ProcessRows, assemble
+from analyzers.trace.categories import Marks
 from analyzers.trace.collective_calls import (
     INTEGRAL,
     KINDS,
@@ -29,7 +33,8 @@ from analyzers.trace.collective_calls import (
     may_only_post,
     plausible_count,
 )
-from analyzers.trace.copy_collectives import with_copy_collectives
+from analyzers.trace.columns import ROW_BYTES, Decoded, EventPart
+from analyzers.trace.copy_collectives import find_outermost, with_copy_collectives
 from analyzers.trace.events import Events, Health, Samples, launch_rows, launch_times
 from analyzers.trace.header import Header
 from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication, short_name
@@ -59,4 +64,4 @@ from analyzers.trace.range_names import (
     own_name,
     range_name,
 )
-from analyzers.trace.reader import Trace, read_trace
+from analyzers.trace.reader import KINETO, Input, Trace, read_trace

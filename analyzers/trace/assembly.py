@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, distinct, places_since
-from analyzers.trace.columns import EventColumns, EventPart, joined_by_id
+from analyzers.notices import Notice
+from analyzers.trace.columns import Decoded, EventPart, joined_by_id
 from analyzers.trace.decoding import NEVER, int64_column, spread
 from analyzers.trace.events import NO_SAMPLES, NONE, SYNC_FIELDS, Events, Samples, Syncs, launch_times
 from analyzers.trace.kernel_names import LAST_DEVICE_CATEGORY, Category, is_waiting, kinds
@@ -34,10 +35,11 @@ _LABELLED = re.compile(r"(\[[^\]]*\])\s*(.*)", re.DOTALL)
 
 @dataclass(frozen=True, eq=False)
 class ProcessRows:
-    """One host process: its id as rows write it, empty where none has one, and its rows."""
+    """One host process: its id as rows write it, empty where none has one, its rows, and what is lost of these."""
 
     pid: str
     events: Events
+    lost: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +58,9 @@ class Assembled:
     unplaced: int
 
 
-def assemble(columns: EventColumns, base_time_ns: int) -> Assembled:
+def assemble(columns: Decoded, base_time_ns: int) -> Assembled:
     """Return all rows, in the file's order, without those that have no time or only tell of waiting."""
-    part = columns.whole()
+    part = columns.part
     category = _assign_category(part, columns, columns.names)
     names, name = _own_names(columns.names, part.column("name"))
     start_ns, dur_ns, timed = _read_times(part, base_time_ns)
@@ -150,7 +152,7 @@ def _build_samples(events: Events, part: EventPart, timed: Mask) -> Samples:
     return Samples(events.name[rows[order]], events.thread[rows[order]], noted_ns - held_ns[order], noted_ns)
 
 
-def _assign_category(part: EventPart, columns: EventColumns, names: Sequence[str]) -> NDArray[np.int8]:
+def _assign_category(part: EventPart, columns: Decoded, names: Sequence[str]) -> NDArray[np.int8]:
     """The category of every row; steps, which torch before 1.9 writes as operators, are annotations."""
     category = part.column("category")
     if _OLD_OPERATOR not in columns.marks.categories:

@@ -113,7 +113,7 @@ def _match(pattern: re.Pattern[str], marks: Iterable[str]) -> list[str]:
 def guess_format(head: bytes) -> str | None:
     """Return what a file that is no JSON seems to be, by its first bytes; None where they do not tell."""
     if head.startswith(b"SQLite format 3"):
-        return "an SQLite database, as Nsight Systems exports one"
+        return "an SQLite database; an export of Nsight Systems has to be a file of this machine, not packed or piped"
     # Perfetto's trace is a list of packets, field 1 of a message: the tag 0x0a, a length, the packet.
     if (
         head[:1] == b"\n"

@@ -48,6 +48,8 @@ _ITEMSIZE = {
     **dict.fromkeys(("int32", "float32", "complex32"), 4),
     **dict.fromkeys(("int64", "float64", "complex64"), 8),
     **dict.fromkeys(("complex128",), 16),
+    # Where sizes are said and types are not.
+    "bytes": 1,
 }
 INTEGRAL = ("Byte", "Char", "Bool", "Short", "Int", "Long")
 # Operators' inputs have C++'s names.

@@ -37,7 +37,7 @@ def with_copy_collectives(events: Events) -> Events:
     kernels = _moving_kernels(events)
     wanted = events.correlation[np.r_[copies, kernels]]
     launches = launch_rows(events.category, events.correlation, events.start_ns, wanted)
-    around = _find_outermost(events, calls, launches)
+    around = find_outermost(events, calls, launches)
     of_copies, of_kernels = around[: len(copies)], around[len(copies) :]
     alone = (of_copies >= 0) & ~np.isin(of_copies, of_kernels) & ~_of_batches(events, launches, len(copies))
     alone &= ~np.isin(of_copies, np.r_[_of_one(events, calls), _of_lost(events, calls)])
@@ -68,7 +68,7 @@ def _calls_a_collective(name: str) -> bool:
     return kind_of_call(name.removeprefix(prefix)) not in (None, Collective.OTHER)
 
 
-def _find_outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
+def find_outermost(events: Events, calls: Int64, launches: Int64) -> Int64:
     """Return for each launch the outermost call that holds its start on its thread, UNKNOWN for none."""
     around = np.full(len(launches), UNKNOWN, dtype=np.int64)
     known, by_thread = np.flatnonzero(launches >= 0), rows_by(events.thread[calls])
@@ -91,7 +91,7 @@ def _of_batches(events: Events, launches: Int64, copies: int) -> Mask:
     of_batch = np.zeros(copies, dtype=bool)
     kernels = launches[copies:][launches[copies:] >= 0]
     kernels = kernels[np.lexsort((events.start_ns[kernels], events.thread[kernels]))]
-    batched = _find_outermost(events, batches, kernels) >= 0
+    batched = find_outermost(events, batches, kernels) >= 0
     known = np.flatnonzero(launches[:copies] >= 0)
     copying = rows_by(events.thread[launches[known]])
     for thread, own in rows_by(events.thread[kernels]).items():
@@ -106,7 +106,7 @@ def _of_lost(events: Events, calls: Int64) -> Int64:
     rows = events.called(Category.LAUNCH, KERNEL_LAUNCH.match)
     rows = rows[events.correlation[rows] != UNKNOWN]
     lost = rows[~is_in(events.correlation[rows], events.correlation[events.on_device])]
-    return _find_outermost(events, calls, lost)
+    return find_outermost(events, calls, lost)
 
 
 def _of_one(events: Events, calls: Int64) -> Int64:
@@ -114,4 +114,4 @@ def _of_one(events: Events, calls: Int64) -> Int64:
     telling = calls[events.call[calls] >= 0]
     alone = np.array([one.group is not None and one.group.size == 1 for one in events.calls], dtype=bool)
     telling = telling[alone[events.call[telling]]] if len(telling) else telling
-    return _find_outermost(events, calls, telling)
+    return find_outermost(events, calls, telling)

@@ -44,11 +44,12 @@ ANALYZED = frozenset(Category) - {Category.PYTHON, Category.FLOW}
 class Trace:
     """One file: its header, the rows of each process, what of it could not be read, and categories that no rule knows.
 
-    `refusal` says why it is nobody's to analyse: another program's, or of a device without rules.
+    `refusal` says why it is nobody's to analyse: another program's, or of a device without rules. What reads rows only
+    when a process is asked for says of each what is `lost` of it.
     """
 
     header: Header
-    processes: tuple[ProcessRows, ...]
+    processes: Sequence[ProcessRows]
     lost: tuple[Notice, ...]
     unknown: tuple[str, ...] = ()
     refusal: str | None = None
@@ -87,7 +88,7 @@ def read_trace(
     except NoEvents as error:
         raise UnreadableTrace(f"{path} is not a trace ({error}): give a file that torch.profiler exported") from error
     around, damage = outside(stream.header, stream.tail), stream.damage
-    built = assemble(columns, around.header.base_time_ns)
+    built = assemble(columns.decoded(), around.header.base_time_ns)
     refusal = columns.marks.refusal(stream.header + stream.tail) or _mixed(built, around, stream, columns)
     oddities = columns.oddities | around.oddities | ({Oddity.QUOTES} if damage.repaired else set())
     counts = {
@@ -109,6 +110,32 @@ def read_trace(
     processes = tuple(replace(one, events=with_copy_collectives(one.events)) for one in built.processes)
     unknown = tuple(columns.marks.unknown)
     return Trace(around.header, processes, tuple(notices), unknown, refusal, columns.nbytes, budget.peak)
+
+
+def _no_remedy(name: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Input:
+    """A kind of file that ranks are read from, told by its content: a file and a process are a rank.
+
+    `suffixes` are those of such files' names in a folder, `begins` matches the first bytes of any. `read` takes what
+    `read_trace` takes, but for the categories. `remedy` says by the name of a file that is not read what makes one of
+    it that is.
+    """
+
+    suffixes: tuple[str, ...]
+    begins: re.Pattern[bytes]
+    read: Callable[..., Trace]
+    remedy: Callable[[str], str | None] = _no_remedy
+
+
+KINETO = Input(
+    suffixes=(".json", ".json.gz", ".json.zst", ".json.zip"),
+    begins=re.compile(rb'(?s).*"(?:traceEvents|schemaVersion|ph)"'),
+    read=read_trace,
+)
 
 
 def _mixed(built: Assembled, around: Outside, stream: EventStream, columns: EventColumns) -> str | None:

@@ -10,13 +10,14 @@ from tracer.errors import TracerError
 SHELLS = ("bash", "zsh", "tcsh")
 MISSING = "shell completion needs shtab: pip install shtab"
 # A RUN is a folder, or a trace in one: other files are not offered.
-_RUN = {"bash": "_tracer_runs", "zsh": "_files -g '*.(json|json.gz)(-.)'", "tcsh": "f"}
+_RUN = {"bash": "_tracer_runs", "zsh": "_files -g '*.(json|json.gz|sqlite)(-.)'", "tcsh": "f"}
 _PREAMBLE = {
     "bash": """\
 _tracer_runs() {
   compgen -d -- "$1"
   compgen -f -X '!*.json' -- "$1"
   compgen -f -X '!*.json.gz' -- "$1"
+  compgen -f -X '!*.sqlite' -- "$1"
 }
 """
 }

@@ -12,15 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzers.paths import open_file
-from analyzers.run import MANIFEST, OF_HOST, SWEEP, may_be_trace
+from analyzers.run import MANIFEST, OF_HOST, SWEEP, looks_like_input, may_be_trace
 
 # What is looked through, so that a huge folder is not read for ever.
 MOST_FOLDERS = 10_000
 MOST_LOOKED_INTO = 8
 HEAD_BYTES = 4096
-# As torch.profiler's handler, Kineto and `tracer record` name traces; and what a Chrome trace has in its first lines.
+# As torch.profiler's handler, Kineto and `tracer record` name traces.
 _TRACE_NAME = re.compile(r"rank|trace", re.IGNORECASE)
-_TRACE_HEAD = re.compile(rb'"(?:traceEvents|schemaVersion|ph)"')
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _is_trace(file: Path) -> bool:
         return True
     try:
         with open_file(file) as raw, gzip.GzipFile(fileobj=raw) if file.suffix == ".gz" else raw as opened:
-            return _TRACE_HEAD.search(opened.read(HEAD_BYTES)) is not None
+            return looks_like_input(opened.read(HEAD_BYTES))
     except (OSError, EOFError, zlib.error):
         return False
 

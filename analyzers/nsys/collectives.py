@@ -1,0 +1,175 @@
+"""Calls of collectives, from PyTorch's ranges and the payloads of NCCL's.
+
+record_param_comms   |..............................|   has the call, as in Kineto's traces
+nccl:all_to_all        |..........................|     says its kind
+ncclSend, ncclRecv       |s| |r| |s| |r|                say, with payloads, sizes, peers and the communicator
+
+A payload is four numbers of 8 bytes (the second is the schema, the fourth where its fields begin), then the fields,
+as NVTX_PAYLOAD_SCHEMA_ENTRIES lays them out. Peers were tried on payloads that tests pack alone.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64, distinct
+from analyzers.nsys.database import Database
+from analyzers.trace import (
+    NCCL,
+    OPEN,
+    Args,
+    Category,
+    Events,
+    Kind,
+    call_of,
+    find_outermost,
+    kind_of_kernel,
+    launch_rows,
+)
+
+_RECORD = "record_param_comms"
+_OF_NCCL = re.compile(r"p?nccl[A-Z]")
+_FIELDS = ("NCCL communicator ID", "Message size [bytes]", "Peer rank", "No. of ranks")
+_HEAD, _MOST_BYTES = struct.Struct("<QQQQ"), 1 << 12
+_DIGITS = re.compile(rb"(?:[0-9A-Fa-f]{2})+")
+# Whole numbers of nvToolsExtPayload.h, by their number there.
+_WHOLE = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
+_TYPES = dict(enumerate((*_WHOLE, "i8", "u8", *_WHOLE), start=1)) | {22: "u8"}
+_SENT, _RECEIVED = "ncclSend", "ncclRecv"
+# Of the first of these, and of what a rank gets or gives of the others, NCCL says the bytes.
+_SIZED = ("ncclAllReduce", "ncclBroadcast", "ncclReduce", _SENT, _RECEIVED, "ncclAllGather", "ncclReduceScatter")
+
+
+class Payload(NamedTuple):
+    """What a payload says of a call of NCCL's; -1 for a field that it does not have."""
+
+    communicator: int
+    nbytes: int
+    peer: int
+    members: int
+
+
+def read_payloads(database: Database, blobs: Mapping[int, tuple[int, bytes]]) -> dict[int, Payload]:
+    """Return what payloads say that fit a schema of their domain; they may be written as text, two digits a byte."""
+    layouts, found = _read_layouts(database) if blobs else {}, {}
+    for said in {*blobs.values()}:
+        domain, text = said
+        text = bytes.fromhex(str(text, "ascii")) if _DIGITS.fullmatch(text) else text
+        _, schema, _, begin = _HEAD.unpack(text[: _HEAD.size].ljust(_HEAD.size, b"\0"))
+        layout = layouts.get((domain, schema))
+        if layout is not None and _HEAD.size <= begin <= len(text) - layout.itemsize:
+            values = np.frombuffer(text, layout, 1, begin)[0]
+            names = layout.names or ()
+            found[said] = Payload(*(int(values[name]) if name in names else UNKNOWN for name in _FIELDS))
+    return {at: found[said] for at, said in blobs.items() if said in found}
+
+
+def _read_layouts(database: Database) -> dict[tuple[int, int], np.dtype[np.void]]:
+    """Return the layout of each schema, by domain and number; what several processes registered is one."""
+    names = {"name": "CAST(name AS TEXT)"}
+    rows = database.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId schemaId type? offset?", texts=names)
+    texts = [str(text, errors="replace") for text in database.codes]
+    fields: dict[tuple[int, int], dict[str, tuple[str, int]]] = defaultdict(dict)
+    for domain, schema, kind, offset, code in zip(*(column.tolist() for column in rows.values()), strict=True):
+        if kind in _TYPES and offset < _MOST_BYTES:  # the first field's place is not said
+            fields[domain, schema][texts[code]] = (f"<{_TYPES[kind]}", max(offset, 0))
+    layouts = {}
+    for key, each in fields.items():
+        formats, offsets = zip(*each.values(), strict=True)
+        nbytes = max(offset + np.dtype(kind).itemsize for kind, offset in each.values())
+        layouts[key] = np.dtype({"names": [*each], "formats": formats, "offsets": offsets, "itemsize": nbytes})
+    return layouts
+
+
+def with_calls(events: Events, payloads: Mapping[int, Payload]) -> Events:
+    """Return the rows with the calls of collectives, and without NCCL's own ranges; `payloads` are by position."""
+    operations = events.called(Category.ANNOTATION, _OF_NCCL.match)
+    ranges = events.called(Category.ANNOTATION, lambda name: name.startswith(NCCL))
+    records = events.called(Category.OPERATOR, lambda name: name == _RECORD)
+    said: dict[int, list[tuple[str, Payload]]] = defaultdict(list)
+    for row, record in zip(operations.tolist(), find_outermost(events, records, operations).tolist(), strict=True):
+        if (payload := payloads.get(int(events.position[row]))) is not None and payload.nbytes >= 0:
+            said[record].append((events.names[events.name[row]], payload))
+    communicators = {one.communicator for one in payloads.values()}
+    # The only one needs no name; of several each has one, also where nothing says how many ranks it has.
+    members = dict.fromkeys(communicators if len(communicators) > 1 else (), 0)
+    members |= {one.communicator: one.members for one in payloads.values() if one.members > 0}
+    held = zip(find_outermost(events, records, ranges).tolist(), events.name[ranges].tolist(), strict=True)
+    kinds = {record: events.names[code].removeprefix(NCCL) for record, code in reversed([*held])}
+    args = {record: _describe(kinds.get(record, ""), said[record], members) for record in {*kinds, *said} - {UNKNOWN}}
+    calls = {
+        row: call for row, one in (args | _without_launch(events, records, args)).items() if (call := call_of(one))
+    }
+    codes = {call: code for code, call in enumerate(dict.fromkeys(calls.values()))}
+    column = events.call.copy()
+    column[[*calls]] = [codes[one] for one in calls.values()]
+    external = events.external.copy()
+    external[records] = records
+    kept = np.ones(len(events), dtype=bool)
+    kept[operations] = False
+    return replace(events, call=column, calls=tuple(codes), external=external).take(kept)
+
+
+def _without_launch(events: Events, records: Int64, args: Mapping[int, Args]) -> dict[int, Args]:
+    """Return calls for kernels without a launch whose name leaves the kind open: those of their like.
+
+    What a stream of NCCL's runs is one communicator's: where all others of the name are of one kind, they are, too.
+    """
+    rows = np.flatnonzero((events.category == Category.KERNEL) & (events.kind == Kind.COMM))
+    is_open = {code: kind_of_kernel(events.names[code]) in OPEN for code in np.unique(events.name[rows]).tolist()}
+    rows = rows[[is_open[code] for code in events.name[rows].tolist()]]
+    launches = launch_rows(events.category, events.correlation, events.start_ns, events.correlation[rows])
+    record = np.full(len(rows), UNKNOWN)
+    record[launches >= 0] = find_outermost(events, records, launches[launches >= 0])
+    kinds: dict[int, set[tuple[str, str, int]]] = defaultdict(set)
+    like = distinct(events.name[rows], events.device[rows], events.stream[rows]).index
+    for kernels, own in zip(like.tolist(), record.tolist(), strict=True):
+        if own in args:
+            kinds[kernels].add((args[own].collective, args[own].group_name, args[own].group_size))
+    found = {}
+    for place in np.flatnonzero(launches < 0).tolist():
+        if len(told := kinds[int(like[place])]) == 1:
+            ((text, name, size),) = told
+            found[int(rows[place])] = Args(collective=text, group_name=name, group_size=size)
+    return found
+
+
+def _describe(kind: str, operations: Sequence[tuple[str, Payload]], members: Mapping[int, int]) -> Args:
+    """Return what Kineto would write of a call of a kind, or of its first operation's; sizes are counted in bytes.
+
+    `members` count the ranks of communicators that have names.
+    """
+    if not operations:
+        return Args(collective=kind)
+    first, payload = operations[0]
+    sent, received = ([one for name, one in operations if name != other] for other in (_RECEIVED, _SENT))
+    size = members.get(payload.communicator, UNKNOWN)
+    times_in, times_out = (size if first == one else 1 for one in ("ncclReduceScatter", "ncclAllGather"))
+    is_sized = first in _SIZED and min(times_in, times_out) > 0
+    peers = [payload.peer if first == one and len(operations) == 1 else UNKNOWN for one in (_SENT, _RECEIVED)]
+    return Args(
+        collective=kind or first.removeprefix("nccl"),
+        elements_in=sum(one.nbytes for one in sent) * times_in if is_sized else UNKNOWN,
+        elements_out=sum(one.nbytes for one in received) * times_out if is_sized else UNKNOWN,
+        dtype="bytes",
+        group_name=f"{payload.communicator % (1 << 64):#x}" if size >= 0 else "",
+        group_size=size,
+        target=peers[0],
+        source=peers[1],
+        split_in=_split(sent),
+        split_out=_split(received),
+    )
+
+
+def _split(payloads: Sequence[Payload]) -> list[int] | str:
+    """Return what goes to, or comes from, each rank of a group; nothing where all is the same."""
+    by_peer = {one.peer: one.nbytes for one in payloads}
+    is_whole = sorted(by_peer) == [*range(len(payloads))]
+    return [by_peer[peer] for peer in sorted(by_peer)] if is_whole and len({*by_peer.values()}) > 1 else ""

@@ -1,0 +1,194 @@
+"""SQLite database of an export: its schema checked, its tables as columns.
+
+Whoever made the file is not trusted: no SQL of it runs (views, triggers, generated columns and indexes are passed
+over), and no statement may do more work, or give more rows, than a file of its size has.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from analyzers.arrays import UNKNOWN, Int64
+from analyzers.errors import UnreadableTrace
+from analyzers.memory import Budget
+from analyzers.texts import typed
+from analyzers.trace import ROW_BYTES, Codes
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_BATCH = 1 << 14
+_LEAST_ROW_BYTES, _LEAST_LENGTH = 8, 1 << 20
+# SQLite's machine takes some tens of steps for a row: what needs far more is no export. A tick is so many steps.
+_TICK, _FREE_TICKS, _TICKS_PER_MB = 1_000_000, 10, 8
+_FUNCTIONS = frozenset({"coalesce", "instr", "substr"})
+_SHOWN, _LONGEST = re.compile("[^ -~]+"), 80
+Rows = dict[str, Int64]
+
+
+def export_command(name: str = "REPORT.nsys-rep") -> str:
+    """Return what makes of a report a file that is read here, with all that is read."""
+    return f"`{typed('nsys', 'export', '--type', 'sqlite', '--include-blobs=true', name)}`"
+
+
+class Database:
+    """An open export. `columns` are those of its ordinary tables, `codes` number each text that was read.
+
+    `odd` rows were left out, since a number in them is none.
+    """
+
+    def __init__(self, path: Path, budget: Budget, connection: sqlite3.Connection) -> None:
+        self.path, self._budget, self._connection = path, budget, connection
+        self._nbytes = path.stat().st_size
+        self._ticks = self._taken = self.odd = 0
+        self.codes = Codes[bytes]()
+        connection.set_progress_handler(self._is_too_much, _TICK)
+        connection.text_factory = bytes
+        for safety in ("trusted_schema = OFF", "cell_size_check = ON"):
+            connection.execute(f"PRAGMA {safety}")
+        self.columns = self._find_columns()
+        connection.set_authorizer(self._authorize)
+        if not self.columns.keys() >= {"META_DATA_EXPORT", "StringIds"}:  # which all exports have
+            raise UnreadableTrace(f"{path}: an SQLite database, but none that Nsight Systems made: {export_command()}")
+        self.said = dict(self.pairs("META_DATA_EXPORT", "name", "value"))
+        versions = (self.said.get(f"EXPORT_{one}_VERSION", "?") for one in ("PRODUCT", "SCHEMA"))
+        product, schema = (_SHOWN.sub("?", version)[:20] for version in versions)
+        self.version = f"Nsight Systems {product}, schema {schema}"
+
+    def _is_too_much(self) -> bool:
+        self._ticks += 1
+        return self._ticks > _FREE_TICKS + _TICKS_PER_MB * (self._nbytes >> 20)
+
+    def _find_columns(self) -> dict[str, frozenset[str]]:
+        """Return what may be read. A table without a page is virtual, a hidden column the file's SQL computes."""
+        found = {}
+        for batch in self.batches("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"):
+            for name in (str(name, errors="replace") for (name,) in batch):
+                if name.replace("_", "").isalnum():
+                    told = [row for rows in self.batches(f'PRAGMA table_xinfo("{name}")') for row in rows]
+                    found[name] = frozenset(str(row[1], errors="replace") for row in told if row[6] == 0)
+        return found
+
+    def _authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
+        import sqlite3
+
+        is_ours = action == sqlite3.SQLITE_READ and first in self.columns
+        is_ours |= action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS
+        return sqlite3.SQLITE_OK if is_ours or action == sqlite3.SQLITE_SELECT else sqlite3.SQLITE_DENY
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Whether there is such a table, with these columns."""
+        return table in self.columns and self.columns[table].issuperset(columns)
+
+    def batches(self, sql: str, values: Sequence[int] = ()) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a statement of ours, many at once. Raises UnreadableTrace for more than there can be."""
+        self._ticks = count = 0
+        cursor = self._connection.execute(sql, values)
+        while batch := cursor.fetchmany(_BATCH):
+            count += len(batch)
+            if count * _LEAST_ROW_BYTES > self._nbytes:
+                raise damaged(self.path, "its tables have more rows than it has bytes for")
+            yield batch
+
+    def texts(self, codes: Int64) -> list[str]:
+        """Return the texts that codes stand for."""
+        found = [str(text, errors="replace") for text in self.codes]
+        return [found[code] for code in codes.tolist()]
+
+    def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
+        """Return two texts of each row of a table; none where it has no such columns."""
+        batches = self.batches(f'SELECT "{key}", "{value}" FROM {table}') if self.has(table, key, value) else ()
+        texts = [pair for batch in batches for pair in batch if all(isinstance(text, bytes) for text in pair)]
+        return [(str(key, errors="replace"), str(value, errors="replace")) for key, value in texts]
+
+    def read(
+        self,
+        table: str,
+        wanted: str,
+        where: tuple[str, Sequence[int]] = ("1", ()),
+        numbers: Mapping[str, str] | None = None,
+        texts: Mapping[str, str] | None = None,
+    ) -> Rows:
+        """Return columns of whole numbers, as `start end?`, numbers that we compute, and codes of texts.
+
+        What is not in an export was not recorded: there are no rows then. Where a value is not said, that of a column
+        with `?` is -1, and the row of another is odd; one with `!` must be there, and is none of them. Raises
+        UnreadableTrace for a table without a column, TooLarge.
+        """
+        optional = {name.rstrip("?"): name.endswith("?") for name in wanted.split() if name[-1] != "!"}
+        needed = {name.rstrip("!") for name in wanted.split() if name[-1] != "?"}
+        present = self.columns.get(table, frozenset(needed))
+        if lacking := sorted(needed - present):
+            raise UnreadableTrace(
+                f"{self.path}: {table} lacks {', '.join(lacking)} (written by {self.version}; tracer was tried with "
+                "schemas 3.24 and 3.25): export the report again, with another version of nsys"
+            )
+        said = {
+            name: f'"{name}"' if not may_lack else f'coalesce("{name}", -1)' if name in present else "-1"
+            for name, may_lack in optional.items()
+        } | dict(numbers or {})
+        count, names = len(said), [*said, *(texts or {})]
+        listed = ", ".join([*said.values(), *(f"coalesce({text}, '')" for text in (texts or {}).values())])
+        pieces: list[list[Int64]] = [[np.zeros(0, dtype=np.int64)] for _ in names]
+        sql = f"SELECT {listed} FROM {table} NOT INDEXED WHERE {where[0]}"
+        for batch in self.batches(sql, where[1]) if table in self.columns else ():
+            columns = self._whole_numbers(batch, count)
+            for place, column in enumerate(columns):
+                coded = column if place < count else array("q", map(self.codes.__getitem__, column))
+                pieces[place].append(np.frombuffer(coded, dtype=np.int64))
+            self._taken += len(batch)
+            self._budget.check(self._taken * ROW_BYTES + 2 * self.codes.nbytes, f"{self._taken:,} or more rows of it")
+        return dict(zip(names, map(np.concatenate, pieces), strict=True))
+
+    def _whole_numbers(self, batch: list[tuple[Any, ...]], count: int) -> list[Any]:
+        """Return the columns of rows, the first so many as whole numbers, without rows that have none there."""
+        columns = [*zip(*batch, strict=True)]
+        try:
+            return [*(array("q", column) for column in columns[:count]), *columns[count:]]
+        except TypeError:
+            sound = [row for row in batch if all(type(value) is int for value in row[:count])]
+            self.odd += len(batch) - len(sound)
+            return self._whole_numbers(sound, count)
+
+
+def get(rows: Rows, name: str) -> Int64:
+    """Return a column, unknown where the table has none."""
+    return rows[name] if name in rows else np.full(len(next(iter(rows.values()))), UNKNOWN)
+
+
+def damaged(path: Path, why: object) -> UnreadableTrace:
+    """Return the error of a file that is no whole database."""
+    return UnreadableTrace(f"{path}: an SQLite database, damaged ({why}): copy or make it again: {export_command()}")
+
+
+@contextmanager
+def opened(path: Path, budget: Budget) -> Iterator[Database]:
+    """Open an export. Raises UnreadableTrace, also for what SQLite says in the block, and TooLarge."""
+    import sqlite3
+
+    for beside in (path.with_name(f"{path.name}{suffix}") for suffix in ("-journal", "-wal")):
+        if beside.exists() and beside.stat().st_size:
+            raise UnreadableTrace(
+                f"{path}: its export has not ended ({beside.name} is beside it): wait, or export again"
+            )
+    connection = None
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(path.stat().st_size, _LEAST_LENGTH))
+        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        yield Database(path, budget, connection)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        # SQLite quotes the file's own text, whatever that is.
+        said = "it asks for too much work" if str(error) == "interrupted" else _SHOWN.sub(" ", str(error))[:_LONGEST]
+        raise damaged(path, said) from error
+    finally:
+        if connection is not None:
+            connection.close()

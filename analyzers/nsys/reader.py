@@ -1,0 +1,135 @@
+"""Reader of exports: a session's processes, each with its rows.
+
+Processes are told apart by `globalPid`. Times count from the session's start, whose epoch the export has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analyzers.errors import TooLarge, UnreadableTrace
+from analyzers.memory import Budget, budget_of, cores
+from analyzers.notices import Code, Notice
+from analyzers.nsys.collectives import read_payloads, with_calls
+from analyzers.nsys.columns import DEVICE_TABLES, THREADS, Process
+from analyzers.nsys.database import Database, export_command, opened
+from analyzers.trace import Header, Helpers, Input, ProcessRows, Trace, assemble, with_copy_collectives
+
+_GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+# Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
+_LAST_NS = 1 << 62
+# The largest machine that one session sees has fewer ranks.
+_MOST_PROCESSES = 1_024
+# Reports as nsys writes them, and tables of its other exports.
+_TABLES = r"(?:StringIds|CUPTI_ACTIVITY_KIND_\w+|NVTX_EVENTS|META_DATA_EXPORT)\.(?:parquet|arrow)"
+_OTHER = re.compile(rf"(?P<report>.+\.(?:nsys-rep|qdrep|qdstrm))|{_TABLES}")
+
+
+def _read_export(
+    path: Path,
+    on_bytes: Callable[[int], None] | None = None,
+    memory: int | None = None,
+    helpers: Helpers | None = None,
+    *,
+    piped: bool = False,
+) -> Trace:
+    """Read an export, and each process's rows when these are asked for; nobody helps, and `on_bytes` hears once.
+
+    Raises UnreadableTrace where it is none, is damaged, or has no device activity, and TooLarge.
+    """
+    budget = Budget(path, budget_of(memory, cores() if memory is None else 1))
+    with opened(path, budget) as database:
+        pids, header, lost = _find_processes(database), _read_header(database), _say_lacks(database)
+    if not pids:
+        raise UnreadableTrace(
+            f"{path}: no device activity (written by {database.version}): record with `nsys profile -t cuda,nvtx`, and "
+            "at least one whole step"
+        )
+    if on_bytes is not None:
+        on_bytes(path.stat().st_size)
+    return Trace(header, _Processes(path, budget, pids, header.base_time_ns), lost)
+
+
+def _find_processes(database: Database) -> list[int | None]:
+    """Return the processes that have device rows, in order; None for those of an export that names none."""
+    found: set[int | None] = set()
+    for table in filter(database.has, DEVICE_TABLES):
+        column = "globalPid" if database.has(table, "globalPid") else "NULL"
+        for batch in database.batches(f"SELECT DISTINCT {column} FROM {table} NOT INDEXED"):
+            found |= {pid if type(pid) is int else None for (pid,) in batch}
+    if len(found) > _MOST_PROCESSES:
+        raise TooLarge(f"{database.path}: has {len(found):,} processes, where {_MOST_PROCESSES:,} are read: damaged?")
+    # Beside processes, rows of none are of nobody's.
+    named = [pid for pid in found if pid is not None]
+    return [*sorted(named)] if named else [*found]
+
+
+def _read_header(database: Database) -> Header:
+    """Return what an export says of its session; each is a host of its own, since clocks of two differ."""
+    begun = database.read("TARGET_INFO_SESSION_START_TIME", "utcEpochNs?")["utcEpochNs"].tolist()[:1]
+    told = dict(database.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value"))
+    host, driver = told.get("Hostname", "")[:100], told.get("CudaDriverVersion", "")
+    return Header(
+        base_time_ns=begun[0] if begun and 0 < begun[0] < _LAST_NS else 0,
+        device_names=tuple(name for name, _ in database.pairs("TARGET_INFO_GPU", "name", "name")),
+        host_name=f"{host}, session of {begun[0]}" if host and begun else None,
+        cuda_driver_version=int(driver) if re.fullmatch("[0-9]{1,8}", driver) else None,
+    )
+
+
+def _say_lacks(database: Database) -> tuple[Notice, ...]:
+    """Return what is to be known of an export: what was not recorded, not exported, or is not read."""
+    notices = []
+    if database.has(_GRAPHS) and any(database.batches(f"SELECT 1 FROM {_GRAPHS} LIMIT 1")):
+        text = "CUDA graphs are recorded whole, and their kernels are missing: record with --cuda-graph-trace=node"
+        notices.append((Code.TRACE_INCOMPLETE, text))
+    if database.has("NVTX_PAYLOAD_SCHEMAS") and database.said.get("EXPORT_PARAM_INCLUDE_BLOBS") == "false":
+        text = "sizes, peers and communicators of NCCL's calls are not in it: export again with --include-blobs=true"
+        notices.append((Code.EXPORT_LACKS, text))
+    if database.has("GPU_METRICS"):
+        notices.append((Code.EXPORT_LACKS, "metrics of GPUs are in it, and are not read"))
+    return tuple(Notice(code, f"{database.path.name}: {text}") for code, text in notices)
+
+
+@dataclass(frozen=True)
+class _Processes(Sequence[ProcessRows]):
+    """The processes of an export; each one's rows are read when it is asked for."""
+
+    path: Path
+    budget: Budget
+    pids: list[int | None]
+    base_ns: int
+
+    def __len__(self) -> int:
+        return len(self.pids)
+
+    def __getitem__(self, index: Any) -> Any:
+        pid = self.pids[index]
+        with opened(self.path, self.budget) as database:
+            process = Process(database, pid)
+            decoded = process.decoded()
+            payloads = read_payloads(database, process.blobs)
+        built = assemble(decoded, self.base_ns)
+        events = with_calls(built.processes[0].events, payloads)
+        odd = [(process.odd, "rows of which a value is no whole number, or no time")]
+        odd += [(len(process.blobs) - len(payloads), "payloads of NCCL's that fit no schema")]
+        missing = "; ".join(f"{count:,} {what}" for count, what in odd if count)
+        lost = [(Code.TRACE_INCOMPLETE, f"not read: {missing}; all else is kept")] if missing else []
+        if built.endless:
+            lost.append((Code.EVENTS_WITHOUT_DURATION, f"{built.endless} events have no duration, and count as empty"))
+        notices = tuple(Notice(code, f"{self.path.name}: {text}") for code, text in lost)
+        return ProcessRows("" if pid is None else str(pid // THREADS % THREADS), with_copy_collectives(events), notices)
+
+
+def _remedy(name: str) -> str | None:
+    if (other := _OTHER.fullmatch(name)) is None:
+        return None
+    report = name if other["report"] else "REPORT.nsys-rep"
+    return f"Nsight Systems' recordings are read from their export to SQLite alone: {export_command(report)}"
+
+
+NSYS = Input((".sqlite",), re.compile(b"SQLite format 3\0"), _read_export, _remedy)
