@@ -106,6 +106,24 @@ class Exchange:
         return is_resolved(self.matching, self.transfers)
 
     @cached_property
+    def exposed_wait_ns(self) -> Int64:
+        """Return what no compute hides of each table row before its last member came; 0 where no wait is known."""
+        table, waited = self.matching.table, np.zeros(len(self.matching.table), dtype=np.int64)
+        until = np.minimum(self._moving_since, table.end_ns)
+        for index, _, measured in self.run.numbered():
+            for device, exposed in measured.exposed.items():
+                rows = self.rows_of(index, device)
+                waited[rows] = exposed.length_within(table.start_ns[rows], until[rows])
+        return waited
+
+    @cached_property
+    def exposed_transfer_ns(self) -> Int64:
+        """Return what no compute hides of each table row behind its waiting; -1 where some of it is unresolved."""
+        table = self.matching.table
+        is_whole = (self._moving_until >= table.end_ns) & (self._profiled_since <= table.start_ns)
+        return np.where(self.is_resolved & is_whole, table.exposed_ns - self.exposed_wait_ns, UNKNOWN)
+
+    @cached_property
     def _profiled_since(self) -> Int64:
         """Return for each row of the table when all its members' profiles had begun, at its start at the earliest."""
         begun = self.matching.table.start_ns.copy()

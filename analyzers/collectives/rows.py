@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -86,6 +86,8 @@ def _build_members(exchange: Exchange) -> list[list[MemberRow]]:
     instances, table, measured = exchange.matching.instances, exchange.matching.table, exchange.transfers
     entry = np.repeat(np.arange(len(instances.members)), 1 + (table.peer[instances.members] != UNKNOWN))
     row, is_peer = instances.members[entry], ~begins(entry)
+    # A copy waits for nobody on either device.
+    exposed_transfer_ns = np.where(is_peer, table.peer_exposed_ns[row], exchange.exposed_transfer_ns[row])
     rows = typed_rows(
         MemberRow,
         rank=table.rank[row],
@@ -94,6 +96,8 @@ def _build_members(exchange: Exchange) -> list[list[MemberRow]]:
         dur_ns=measured.end_ns[entry] - measured.start_ns[entry],
         wait_ns=measured.wait_ns[entry],
         exposed_ns=np.where(is_peer, table.peer_exposed_ns[row], table.exposed_ns[row]),
+        exposed_wait_ns=np.where(exposed_transfer_ns >= 0, exchange.exposed_wait_ns[row], UNKNOWN),
+        exposed_transfer_ns=exposed_transfer_ns,
     )
     return [rows[begin:end] for begin, end in pairwise(np.searchsorted(entry, instances.first).tolist())]
 
@@ -156,8 +160,13 @@ def copy_rows(exchange: Exchange) -> list[CopyRow]:
     return typed_rows(CopyRow, table, direction=[*table.direction], bytes=table.nbytes)
 
 
+def _sum_known(values: Iterable[int | None]) -> int | None:
+    known = [*values]
+    return None if None in known else sum(value for value in known if value is not None)
+
+
 class MemberRow(msgspec.Struct, frozen=True):
-    """One member's kernel."""
+    """One member's kernel. `exposed_ns` is exposed waiting, then exposed transfer; null where some is unresolved."""
 
     rank: int
     device: int | str
@@ -165,16 +174,9 @@ class MemberRow(msgspec.Struct, frozen=True):
     dur_ns: int
     wait_ns: int | None
     exposed_ns: int
-
-    @property
-    def exposed_wait_ns(self) -> int:
-        """Return the exposed waiting at most; 0 where the waiting is not known."""
-        return min(self.wait_ns or 0, self.exposed_ns)
-
-    @property
-    def exposed_transfer_ns(self) -> int:
-        """Return the exposed time beyond the waiting; 0 where the waiting is not known."""
-        return 0 if self.wait_ns is None else max(self.exposed_ns - self.wait_ns, 0)
+    # Of documents that were written before these keys were: not known.
+    exposed_wait_ns: int | None = None
+    exposed_transfer_ns: int | None = None
 
 
 class CollectiveRow(msgspec.Struct, frozen=True):
@@ -223,14 +225,19 @@ class CollectiveRow(msgspec.Struct, frozen=True):
         return sum(member.exposed_ns for member in self.members)
 
     @property
-    def exposed_wait_ns(self) -> int:
-        """Return the exposed waiting of all members."""
-        return sum(member.exposed_wait_ns for member in self.members)
+    def waited_ns(self) -> int | None:
+        """Return what all members waited; None where that of one is not known."""
+        return _sum_known(member.wait_ns for member in self.members)
 
     @property
-    def exposed_transfer_ns(self) -> int:
-        """Return the exposed time of all members beyond their waiting."""
-        return sum(member.exposed_transfer_ns for member in self.members)
+    def exposed_wait_ns(self) -> int | None:
+        """Return the exposed waiting of all members; None where that of one is not known."""
+        return _sum_known(member.exposed_wait_ns for member in self.members)
+
+    @property
+    def exposed_transfer_ns(self) -> int | None:
+        """Return the exposed transfer of all members; None where that of one is not known."""
+        return _sum_known(member.exposed_transfer_ns for member in self.members)
 
 
 class UnmatchedRow(msgspec.Struct, frozen=True):

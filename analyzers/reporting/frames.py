@@ -31,11 +31,6 @@ def _members(document: Report) -> list[_Member]:
     return [_Member(row, member) for row in document.collectives for member in row.members]
 
 
-def _waited_ns(row: CollectiveRow) -> int | None:
-    waits = [member.wait_ns for member in row.members if member.wait_ns is not None]
-    return sum(waits) if len(waits) == len(row.members) else None
-
-
 def _parameter_count(row: BucketRow) -> int | None:
     return None if row.parameters is None else len(row.parameters)
 
@@ -52,7 +47,7 @@ def _median(field: str) -> Column:
     return Column(lambda device: device.windows[field].median, float)
 
 
-_EXPOSED = ("exposed_wait_ns", "exposed_transfer_ns")
+_OF_MEMBERS = ("waited_ns", "exposed_ns", "exposed_wait_ns", "exposed_transfer_ns")
 # In the order of their files.
 _LISTED: tuple[Table[Report], ...] = (
     Table(
@@ -85,8 +80,7 @@ _LISTED: tuple[Table[Report], ...] = (
         attrgetter("collectives"),
         {
             **columns(CollectiveRow),
-            **computed(waited_ns=_waited_ns),
-            **columns(CollectiveRow, "exposed_ns", *_EXPOSED),
+            **columns(CollectiveRow, *_OF_MEMBERS),
         },
     ),
     Table(
@@ -96,7 +90,6 @@ _LISTED: tuple[Table[Report], ...] = (
         {
             **columns(CollectiveRow, "index", "kind", "purpose", "group", "bytes", "step", of=("collective",)),
             **columns(MemberRow, of=("member",)),
-            **columns(MemberRow, *_EXPOSED, of=("member",)),
         },
     ),
     Table(

@@ -298,6 +298,7 @@ def test_what_a_member_waited_before_anothers_profile_began_is_unresolved_and_no
     assert window(run, 0) == (3, 4, 5)
     found = report(run)
     assert [member.wait_ns for member in found.collectives[0].members] == [8, 0]
+    assert [member.exposed_transfer_ns for member in found.collectives[0].members] == [None, 4]
     assert found.collectives[0].why == "a member waited 0.005 us before another's profile began"
     assert [(row.waited_ns, row.caused_ns) for row in found.waiting] == [(3, 0), (0, 3)]
     (note,) = [note for note in found.run.notices if note.code == "profiles_begin_apart"]
@@ -373,6 +374,26 @@ def test_exposed_ns_of_a_member_is_the_kernel_less_its_devices_compute(at):
     compute = "." * at + "cc"
     (found,) = rows("aaaaaaaa", "....aaaa", compute=(compute.ljust(8, "."), "........"))
     assert [member.exposed_ns for member in found.members] == [6, 4]
+
+
+@given(
+    st.integers(0, 11),
+    st.lists(st.text("c.", min_size=12, max_size=12).filter(lambda text: "c" in text), min_size=2, max_size=2),
+)
+def test_a_members_exposed_waiting_and_transfer_are_its_nanoseconds_without_compute(late, compute):
+    comm = ("aaaaaaaaaaaa", "." * late + "a" * (12 - late))
+    (found,) = rows(*comm, compute=compute)
+    for begin, computed, member in zip((0, late), compute, found.members, strict=True):
+        expected = computed[begin:late].count("."), computed[late:].count(".")
+        assert (member.exposed_wait_ns, member.exposed_transfer_ns) == expected
+        assert member.exposed_ns == sum(expected)
+    assert found.exposed_wait_ns == compute[0][:late].count(".")
+
+
+def test_what_is_unresolved_has_neither_exposed_waiting_nor_transfer():
+    (found,) = rows("aaaaaaa", "...aaaa", world_size=3)
+    assert [(one.exposed_wait_ns, one.exposed_transfer_ns) for one in found.members] == [(None, None)] * 2
+    assert found.exposed_wait_ns is found.exposed_transfer_ns is None
 
 
 MEMBER = st.tuples(st.integers(0, 30), st.integers(1, 30))

@@ -28,8 +28,9 @@ def parts_of(*comm: str, compute: str, launch: str) -> list[tuple[int, ...]]:
     exchanged = exchange(run)
     measured = run.measured[0]
     stood, late = queued(measured.communication), late_launch_ns(measured.communication)
-    resolved = exchanged.is_resolved[: len(measured.communication)]
-    found = causes(measured, exchanged.wait_ns(0), resolved, stood.ns, late)
+    here = slice(len(measured.communication))
+    waited, resolved = exchanged.exposed_wait_ns[here], exchanged.is_resolved[here]
+    found = causes(measured.communication.exposed_ns, waited, resolved, stood.ns, late)
     columns = tuple(found.columns().values())
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
@@ -57,7 +58,8 @@ def test_where_other_ranks_are_not_here_the_cause_is_unknown():
     run = meet("..aaa.", compute=["cc...."], launch=[".^"], world_size=2)
     measured, exchanged = run.measured[0], exchange(run)
     stood, late = queued(measured.communication), late_launch_ns(measured.communication)
-    found = causes(measured, exchanged.wait_ns(0), exchanged.is_resolved, stood.ns, late)
+    waited, resolved = exchanged.exposed_wait_ns, exchanged.is_resolved
+    found = causes(measured.communication.exposed_ns, waited, resolved, stood.ns, late)
     assert (found.exposed_unknown_ns.tolist(), found.exposed_slow_ns.tolist()) == ([3], [0])
 
 

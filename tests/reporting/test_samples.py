@@ -128,6 +128,27 @@ def test_waiting_and_transfer_make_up_exposed_communication(path):
 
 
 @pytest.mark.parametrize("path", REPORTED)
+def test_exposed_times_of_kernels_that_do_not_overlap_add_up_to_those_of_windows(path):
+    found = reported(path)
+    unmatched = {(row.rank, row.device) for row in found.unmatched}
+    members, windows = defaultdict(list), defaultdict(list)
+    for member in (member for row in found.collectives for member in row.members):
+        members[member.rank, member.device].append(member)
+    for window in found.windows:
+        windows[window.rank, window.device].append(window)
+    for place in windows.keys() - unmatched:
+        kernels = sorted(members[place], key=lambda one: one.start_ns)
+        ends = [one.start_ns + one.dur_ns for one in kernels]
+        begin = min(one.start_ns for one in windows[place])
+        end = max(one.start_ns + one.span_ns for one in windows[place])
+        apart = all(ends[k] <= kernels[k + 1].start_ns for k in range(len(kernels) - 1))
+        inside = all(begin <= one.start_ns and last <= end for one, last in zip(kernels, ends, strict=True))
+        if apart and inside and all(one.exposed_wait_ns is not None for one in kernels):
+            for name in ("exposed_wait_ns", "exposed_transfer_ns"):
+                assert sum(getattr(one, name) for one in kernels) == sum(getattr(one, name) for one in windows[place])
+
+
+@pytest.mark.parametrize("path", REPORTED)
 def test_each_member_waits_and_transfers(path):
     for row in reported(path).collectives:
         assert row.bound or not row.partial

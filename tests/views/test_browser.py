@@ -434,7 +434,7 @@ def test_links_lead_to_the_moment_and_say_what_is_not_drawn(opened):
 def test_a_link_to_a_collective_shows_all_its_members(opened):
     tab = opened(document())
     found = reported(RUN)
-    row = max((row for row in found.collectives if row.step == STEP), key=lambda row: row.exposed_wait_ns)
+    row = max((row for row in found.collectives if row.step == STEP), key=lambda row: row.exposed_wait_ns or 0)
     begin_ns = tab.evaluate("timeline.step.start_ns")
     first = min(member.start_ns for member in row.members) - begin_ns
     last = max(member.start_ns + member.dur_ns for member in row.members) - begin_ns

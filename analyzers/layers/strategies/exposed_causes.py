@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
-from analyzers.intervals import EMPTY
-from analyzers.rank import Communication, Measured
+from analyzers.rank import Communication
 
 # A kernel that starts so soon behind another stood behind it. Between such kernels lie 2 to 4 us in the sample runs.
 BEHIND_NS = 20_000
@@ -96,35 +95,15 @@ def late_launch_ns(comm: Communication) -> Int64:
     return np.where(is_known, np.maximum(comm.launched_ns - comm.computed_ns, 0), UNKNOWN)
 
 
-def causes(measured: Measured, wait_ns: Int64, resolved: Mask, stood_ns: Int64, late_ns: Int64) -> Causes:
-    """Divide the exposed time of each row of a rank's communication by cause.
+def causes(exposed_ns: Int64, waited_ns: Int64, resolved: Mask, stood_ns: Int64, late_ns: Int64) -> Causes:
+    """Divide exposed time by cause.
 
-    `wait_ns` is -1 where unknown, and `resolved` tells where the rest of a row is its transfer.
+    `waited_ns` of it was waiting, and `resolved` tells where the rest is transfer.
     """
-    comm = measured.communication
-    waited_ns = _waited_ns(measured, wait_ns)
-    left_ns = comm.exposed_ns - waited_ns
-    is_known = resolved & (wait_ns != UNKNOWN) & (stood_ns != UNKNOWN) & (late_ns != UNKNOWN)
+    left_ns = exposed_ns - waited_ns
+    is_known = resolved & (stood_ns != UNKNOWN) & (late_ns != UNKNOWN)
     known_ns = np.where(is_known, left_ns, 0)
     queued_ns = np.minimum(known_ns, np.maximum(stood_ns, 0))
     since_ns = np.minimum(known_ns - queued_ns, np.maximum(late_ns, 0))
     slow_ns = known_ns - queued_ns - since_ns
     return Causes(waited_ns, queued_ns, since_ns, slow_ns, left_ns - known_ns)
-
-
-def exposed_transfer_ns(measured: Measured, wait_ns: Int64, resolved: Mask) -> Int64:
-    """Return the exposed transfer of each row of a rank's communication, 0 where it is not known, ns."""
-    left_ns = measured.communication.exposed_ns - _waited_ns(measured, wait_ns)
-    return np.where(resolved & (wait_ns != UNKNOWN), left_ns, 0)
-
-
-def _waited_ns(measured: Measured, wait_ns: Int64) -> Int64:
-    """Return how long each row was exposed before the last rank came."""
-    comm = measured.communication
-    waited_ns = np.zeros(len(comm), dtype=np.int64)
-    moving_ns = np.minimum(comm.start_ns + np.maximum(wait_ns, 0), comm.end_ns)
-    for device in np.unique(comm.device).tolist():
-        rows = np.flatnonzero(comm.device == device)
-        exposed = measured.exposed.get(device, EMPTY)
-        waited_ns[rows] = exposed.length_within(comm.start_ns[rows], moving_ns[rows])
-    return waited_ns

@@ -121,12 +121,9 @@ def exposed_ns(exchanged: Exchange, numbers: Sequence[int]) -> int:
 
 
 def exposed_transfer_ns(exchanged: Exchange, numbers: Sequence[int]) -> int | None:
-    """Return the same less the waiting: transfer that nothing hides; None where some are unresolved."""
-    if not _are_resolved(exchanged, numbers):
-        return None
-    entries = _entries(exchanged, numbers)
-    exposed = exchanged.matching.table.exposed_ns[exchanged.matching.instances.members[entries]]
-    return int(np.maximum(exposed - np.maximum(exchanged.transfers.wait_ns[entries], 0), 0).sum())
+    """Return the same behind the waiting: transfer that nothing hides; None where some are unresolved."""
+    exposed = exchanged.exposed_transfer_ns[exchanged.matching.instances.members[_entries(exchanged, numbers)]]
+    return int(exposed.sum()) if len(exposed) and (exposed != UNKNOWN).all() else None
 
 
 def _are_resolved(exchanged: Exchange, numbers: Sequence[int]) -> bool:

@@ -150,13 +150,14 @@ def _collectives(exchanged: Exchange, index: RankIndex, rows: Int64, names: list
     comm, owned, first = measured.communication, measured.communication.owners, int(exchanged.first_row[index])
     shift_ns = exchanged.clocks.shift_of(number) + exchanged.origin_ns
     wait_ns, stood, late_ns = exchanged.wait_ns(index), queued(comm), late_launch_ns(comm)
-    resolved = exchanged.is_resolved[first : first + len(comm)]
+    here = slice(first, first + len(comm))
+    waited_ns, resolved = exchanged.exposed_wait_ns[here], exchanged.is_resolved[here]
     hidden, kinds = beside(measured, names), labels(Collective, comm.kind)
     # What reduces gradients is of the backward, whether a range says so or not.
     backward = owned.backward[rows] | (comm.kind[rows] != _GATHER)
     return typed_rows(
         ShardedCollective,
-        causes(measured, wait_ns, resolved, stood.ns, late_ns).take(rows),
+        causes(comm.exposed_ns, waited_ns, resolved, stood.ns, late_ns).take(rows),
         rank=number,
         device=device_labels(comm.device[rows]),
         step=comm.window[rows],

@@ -13,7 +13,6 @@ import numpy as np
 
 from analyzers.arrays import Int64
 from analyzers.collectives import Exchange
-from analyzers.layers.strategies.exposed_causes import exposed_transfer_ns
 from analyzers.rank import Measured, Purpose, device_label
 from analyzers.ranks import RankNumber
 from analyzers.trace import Collective
@@ -45,9 +44,8 @@ def tensor_rows(exchanged: Exchange) -> list[TensorWindow]:
     for index, number, measured in exchanged.run.numbered():
         if (measured.communication.purpose == Purpose.ACTIVATIONS).any() or measured.communication.pipelined:
             first = int(exchanged.first_row[index])
-            resolved = exchanged.is_resolved[first : first + len(measured.communication)]
-            moved_ns = exposed_transfer_ns(measured, exchanged.wait_ns(index), resolved)
-            rows += _of_rank(number, measured, moved_ns)
+            moved_ns = exchanged.exposed_transfer_ns[first : first + len(measured.communication)]
+            rows += _of_rank(number, measured, np.maximum(moved_ns, 0))
     return rows
 
 

@@ -41,8 +41,8 @@ class _Sight:
         return not labels or row.purpose in labels or row.kind in labels
 
 
-_WAITING = _Sight(lambda row: row.exposed_wait_ns)
-_TRANSFER = _Sight(lambda row: row.exposed_transfer_ns)
+_WAITING = _Sight(lambda row: row.exposed_wait_ns or 0)
+_TRANSFER = _Sight(lambda row: row.exposed_transfer_ns or 0)
 _GRADIENTS = replace(_TRANSFER, purposes=(Purpose.GRADIENTS,))
 _SHARDED = replace(_TRANSFER, kinds=(Collective.ALL_GATHER, Collective.REDUCE_SCATTER))
 # Where a problem is seen, by the advice's code; other advice is seen in a whole step.
