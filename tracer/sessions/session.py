@@ -22,7 +22,6 @@ from weakref import WeakValueDictionary
 
 from torch import nn
 
-from analyzers.errors import UnknownPlace
 from analyzers.paths import local_path
 from analyzers.run import MANIFEST
 from tracer.atomic_files import OWNER, hidden_name, own, refuse_folder, remove_abandoned
@@ -85,10 +84,7 @@ class Session:
         on_report: OnReport | None = None,
     ) -> None:
         """Raises TracerError where plan or steps cannot be followed, or `output` is no path of this machine."""
-        try:
-            self._output = local_path(output).absolute()
-        except UnknownPlace as error:
-            raise TracerError(str(error)) from error
+        self._output = local_path(output).absolute()
         self._model = model
         self._plan = plan or Plan()
         self._plan.check()
