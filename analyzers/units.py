@@ -6,6 +6,8 @@ Time inside the program is integer nanoseconds; 1 GB is 1e9 bytes, so that bytes
 from __future__ import annotations
 
 NS_PER_US = 1_000
+# A thousand times what any link, bucket or message has, and less than it: what is asked of predictions is between.
+SMALLEST, LARGEST = 1e-6, 1e9
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 # Beyond this a difference is written as a factor.

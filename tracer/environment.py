@@ -14,6 +14,8 @@ from tracer.errors import UsageError
 MEMORY = "TRACER_MEMORY"
 # The folder of the cache, instead of the one that the platform has for such; `off`: none.
 CACHE = "TRACER_CACHE"
+# No machine reads in more processes.
+MOST_PROCESSES = 4096
 SIZES = "give a size such as 500MB or 4GB"
 _MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kMGT]?B)", re.IGNORECASE)
 _MEMORY_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}

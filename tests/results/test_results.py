@@ -191,6 +191,8 @@ def test_predictions_are_analyzers_own(report):
         ({"bus_gbps": 100, "latency_us": -200}, "latency_us=-200: give numbers from 0"),
         ({"latency_us": 50}, "latency_us requires bus_gbps"),
         ({"host_gbps": float("nan"), "gpus_per_host": 2}, "host_gbps=nan: give numbers"),
+        ({"host_time": 2}, "host_time=2: give numbers from 0 to 1"),
+        ({"steps": "forward"}, "steps='forward': a report is read as tracer.report was told to"),
         ({"grad_dtype": ["bf16"]}, "is not one of bf16"),
         ({"host_gbps": 10}, "give both"),
         ({"links": RUN / "links.json", "bus_gbps": 10}, "give one of them"),
@@ -202,6 +204,23 @@ def test_predictions_are_analyzers_own(report):
 def test_what_cannot_be_predicted_is_refused_in_pythons_words(report, asked, words):
     with pytest.raises(tracer.TracerError, match=words):
         tracer.whatif(report, **asked)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"workers": "two"}, "workers='two': give a number of processes, 1 or more"),
+        ({"workers": 0}, "workers=0: give a number of processes"),
+        ({"steps": ""}, "steps='': give the name of the annotation"),
+        ({"cache": 3}, "cache=3: give a folder, True or False"),
+        ({"links": {}}, "links={}: give a calibration, or its file"),
+        ({"memory": 0}, "memory=0: give a size such as 500MB or 4GB, or bytes"),
+    ],
+)
+def test_what_no_run_can_be_read_with_is_one_clear_line(asked, words):
+    for read in (tracer.report, tracer.whatif):
+        with pytest.raises(tracer.TracerError, match=words):
+            read(RUN, **asked)
 
 
 def test_a_sweep_is_its_study(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzers.ranks import rank_number
+from analyzers.units import LARGEST, SMALLEST
 from tracer.atomic_files import write_bytes, write_text
 from tracer.commands.options import (
     add_output_argument,
@@ -237,8 +238,3 @@ def latency(text: str) -> float:
         if float(text) == 0:
             return 0.0
     return rate(text)
-
-
-# A thousand times what any link, bucket or message has.
-LARGEST = 1e9
-SMALLEST = 1e-6

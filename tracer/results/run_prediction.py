@@ -14,7 +14,7 @@ from analyzers.rank import RunSummary
 from analyzers.reporting import frame_method
 from analyzers.run import Calibration, Manifest, world_size
 from analyzers.settings import Affine, Hosts, LinkModel
-from analyzers.units import NS_PER_US
+from analyzers.units import LARGEST, NS_PER_US, SMALLEST
 from tracer.errors import UsageError
 from tracer.results.run_report import RunReport
 from tracer.results.source import Picture, Source, calibration_of
@@ -23,8 +23,6 @@ from tracer.views.plots import prediction_picture
 from tracer.views.sections.results import prediction_text
 
 AS_GIVEN = "as given"
-# What a number of an argument may be.
-LEAST, MOST = 1e-6, 1e9
 Dtype = Literal["bf16", "fp16", "fp32"]
 
 
@@ -103,7 +101,7 @@ def whatif(
         gradient_itemsize=_itemsize(grad_dtype),
         hosts=None if gpus_per_host is None or host_gbps is None else Hosts(gpus_per_host, host_gbps),
         straggler=straggler,
-        host_times=_numbers("host_time", host_time, low=0),
+        host_times=_numbers("host_time", host_time, low=0, high=1),
         accumulations=_numbers("grad_accumulation", grad_accumulation, low=1, whole=True),
         prefetch=prefetch,
         reshard_after_forward=reshard_after_forward,
@@ -111,7 +109,7 @@ def whatif(
         param_itemsize=_itemsize(param_dtype),
         reduce_itemsize=_itemsize(reduce_dtype),
     )
-    source = run.source if isinstance(run, RunReport) else Source.of(run, None, steps, workers, memory, cache)
+    source = _source(run, steps, workers, memory, cache)
     calibration = source.links if links is None else calibration_of(links)
 
     def predict(summary: RunSummary) -> WhatIf:
@@ -119,6 +117,23 @@ def whatif(
         return predicted(summary, options, asked)
 
     return RunPrediction(source.read(predict))
+
+
+def _source(
+    run: Where | RunReport,
+    steps: str | None,
+    workers: int | None,
+    memory: str | int | None,
+    cache: str | Path | bool,
+) -> Source:
+    """Return where a run is read from. Raises UsageError for a report that is to be read otherwise than it was."""
+    if not isinstance(run, RunReport):
+        return Source.of(run, None, steps, workers, memory, cache)
+    given = {"steps": steps, "workers": workers, "memory": memory, "cache": None if cache is True else cache}
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"{name}={value!r}: a report is read as tracer.report was told to: give it there")
+    return run.source
 
 
 def _check_links(links: object, bus_gbps: float | None, latency_us: float | None) -> None:
@@ -152,16 +167,18 @@ def _listed(given: Any) -> tuple[Any, ...]:
     return (given,) if isinstance(given, str | int | float) else tuple(given)
 
 
-def _numbers(name: str, given: Any, low: float = LEAST, *, whole: bool = False) -> tuple[Any, ...]:
+def _numbers(
+    name: str, given: Any, low: float = SMALLEST, high: float = LARGEST, *, whole: bool = False
+) -> tuple[Any, ...]:
     """Return the numbers of an argument in order, each once. Raises UsageError for one that cannot be."""
     try:
         values = _listed(given)
-        wrong = [value for value in values if not low <= value <= MOST or (whole and value != int(value))]
+        wrong = [value for value in values if not low <= value <= high or (whole and value != int(value))]
     except TypeError:
         wrong = [given]
     if wrong:
         what = "whole numbers" if whole else "numbers"
-        raise UsageError(f"{name}={wrong[0]!r}: give {what} from {low:g} to {MOST:g}")
+        raise UsageError(f"{name}={wrong[0]!r}: give {what} from {low:g} to {high:g}")
     return tuple(sorted(set(map(int, values) if whole else values)))
 
 

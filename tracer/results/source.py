@@ -18,7 +18,7 @@ from analyzers.reporting import Lanes, Report, drawn_ranks, lanes, path_lanes
 from analyzers.reporting import report as build
 from analyzers.run import Calibration, find, read_calibration
 from tracer.atomic_files import write_bytes, write_text
-from tracer.environment import cache_folder, memory, memory_size
+from tracer.environment import MOST_PROCESSES, SIZES, cache_folder, memory, memory_size
 from tracer.errors import UsageError
 from tracer.reading import Readers, read_lanes, read_run, start_method, with_undrawn
 from tracer.second_reading import read_twice
@@ -89,6 +89,10 @@ class Source:
         cache: str | Path | bool = True,
     ) -> Source:
         """Build it from what a user gives: see `tracer.report`. Raises TracerError."""
+        if steps is not None and (not isinstance(steps, str) or not steps):
+            raise UsageError(f"steps={steps!r}: give the name of the annotation that is a step")
+        if workers is not None and (not isinstance(workers, int) or not 1 <= workers <= MOST_PROCESSES):
+            raise UsageError(f"workers={workers!r}: give a number of processes, 1 or more")
         return Source(run, calibration_of(links), steps, workers, memory_of(memory), cache_of(cache))
 
     def read(self, act: Callable[[RunSummary], T], causes: bool = True) -> T:
@@ -131,16 +135,28 @@ class Source:
 
 def calibration_of(links: str | Path | Calibration | None) -> Calibration | None:
     """Return the calibration that a user gives, or the file that holds it. Raises TracerError."""
-    return read_calibration(local_path(links)) if isinstance(links, str | Path) else links
+    if links is None or isinstance(links, Calibration):
+        return links
+    if not isinstance(links, str | Path):
+        raise UsageError(f"links={links!r}: give a calibration, or its file")
+    return read_calibration(local_path(links))
 
 
 def memory_of(given: str | int | None) -> int | None:
     """Return the bytes that reading one rank may take, as a user or else the environment says. Raises UsageError."""
-    return memory() if given is None else memory_size(given, "memory") if isinstance(given, str) else given
+    if given is None:
+        return memory()
+    if isinstance(given, str):
+        return memory_size(given, "memory")
+    if not isinstance(given, int) or given < 1:
+        raise UsageError(f"memory={given!r}: {SIZES}, or bytes")
+    return given
 
 
 def cache_of(given: str | Path | bool | None) -> Path | None:
     """Return the folder of a cache: the commands' own, none, or a user's. Raises UsageError."""
     if given is None or isinstance(given, bool):
         return cache_folder() if given else None
+    if not isinstance(given, str | Path):
+        raise UsageError(f"cache={given!r}: give a folder, True or False")
     return local_path(given).absolute()

@@ -6,11 +6,10 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from tracer.environment import SIZES, nbytes_of
+from tracer.environment import MOST_PROCESSES, SIZES, nbytes_of
 
 # Beyond what any count or size can be; what is computed from them stays within 64 bits.
 TOO_LARGE = 2**62
-MOST_PROCESSES = 4096
 LONGEST_SHOWN = 60
 _SCHEDULER = re.compile(r"(?:tcp|tls)://\S+:\d{1,5}")
 
