@@ -289,6 +289,7 @@ class Code(StrEnum):
     NOTHING_EXPLAINS_IT = _warning(
         "nothing_explains_it", "most of what a change would bring is time that no dependency explains"
     )
+    GAIN_NOT_TOLD_APART = _warning("gain_not_told_apart", "what a gain lies between holds 0: it may bring nothing")
     REPLAY_IS_OFF = _warning("replay_is_off", "the replay of the run's own settings misses its step by more than 5 %")
     DTYPES_DIFFER = _warning("dtypes_differ", "parameters have several dtypes, and are cut into buckets as if of one")
     FIGURES_OF_ANOTHER_DEVICE = _warning(

@@ -309,7 +309,8 @@ def _judged(row: Path, source: str, run: Path, measured: list[dict[str, Any]], a
         found = whatif(summary, Options(bucket_mb=[cell["bucket_mb"] for cell in of_caps], gpus=(gpus,)), links)
         for cell, scenario in zip(of_caps, found.of_settings, strict=True):
             cap = "default" if scenario.bucket_mb is None else f"{scenario.bucket_mb:g}"
-            cells.append(judged(cell, cap, scenario, 1, scenario.bucket_mb == found.recommended.bucket_mb))
+            best = found.recommended
+            cells.append(judged(cell, cap, scenario, 1, best is not None and scenario.bucket_mb == best.bucket_mb))
     for cell in measured:
         if name := cell.get("change"):
             change = CHANGES[name]

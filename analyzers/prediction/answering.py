@@ -86,7 +86,7 @@ class _Answering:
         others.sort(key=lambda each: (each.of_degree, -each.gain_ns))
         if not found.predictions and not others:
             raise self._refused("nothing of what is asked for can be changed in it")
-        measured_ns, source, spread = self._measured
+        measured_ns, source, _ = self._measured
         error = self._step_ns / measured_ns - 1
         baseline = Baseline(
             found.bucket_mb,
@@ -98,7 +98,7 @@ class _Answering:
             error,
             on_cpus(self.run),
         )
-        uncertainty_ns = round(max(abs(error), spread, KNOWN_TO) * self._step_ns)
+        uncertainty_ns = self._uncertainty_ns
         first = FirstSentence(self.options, self.gpus, uncertainty_ns, found.predictions, others)
         recommended, headline = first.recommended()
         trust, why = self._trust(recommended, *first.named(recommended))
@@ -167,6 +167,12 @@ class _Answering:
         return measured_step(self.analyses)
 
     @property
+    def _uncertainty_ns(self) -> int:
+        """Return what settings' steps differ by at least, to be told apart."""
+        measured_ns, _, spread = self._measured
+        return round(max(abs(self._step_ns / measured_ns - 1), spread, KNOWN_TO) * self._step_ns)
+
+    @property
     def _step_ns(self) -> float:
         """Return the step as replayed."""
         return float(self.model.step_lengths[:, 0].mean())
@@ -222,7 +228,6 @@ class _Answering:
             doubts.append(Notice(Code.NOTHING_EXPLAINS_IT, "most of it is time that no dependency explains"))
         if scenario.kind == "hook":
             doubts.append(Notice(Code.CASTS_NOT_COUNTED, "what the casts of gradients take is not counted"))
-        low_ns, high_ns = gain.interval_ns
         return Prediction(
             kind=scenario.kind,
             at=scenario.place,
@@ -230,12 +235,9 @@ class _Answering:
             words=scenario.words,
             predicted_step_ns=round(gain.step_ns),
             step_ns=self._less(gain),
-            gain_ns=round(gain.gain_ns),
-            interval_ns=(round(low_ns), round(high_ns)),
-            reliable=not doubts,
-            why=Notices(doubts) if doubts else None,
             of_degree=scenario.of_degree,
             is_finding=gain in self._findings,
+            **_judged(gain, doubts),
         )
 
     def _less(self, gain: Gain) -> int:
@@ -404,19 +406,31 @@ class _Answering:
         if fields["kind"] == "links" or fields["gpus"] != self.gpus:
             doubts = [*self._doubts, *doubts]
         step_ns = max(gain.step_ns, 1.0)
-        low_ns, high_ns = gain.interval_ns
         return Prediction(
             predicted_step_ns=round(step_ns),
             step_ns=self._less(gain),
-            gain_ns=round(gain.gain_ns),
-            interval_ns=(round(low_ns), round(high_ns)),
-            reliable=not doubts,
-            why=Notices(doubts) if doubts else None,
             efficiency=None if alone_ns is None else min(alone_ns / step_ns, 1.0),
             of_degree=True,
             is_finding=any(
                 scenario.kind == each.scenario.kind and fields["value"] == each.scenario.value
                 for each in self._findings
             ),
+            **_judged(gain, doubts, self._uncertainty_ns if fields["gpus"] == self.gpus else None),
             **fields,
         )
+
+
+def _judged(gain: Gain, doubts: Sequence[Notice], noise_ns: int | None = 0) -> dict[str, Any]:
+    """Return a gain with its interval, widened by `noise_ns` on either side, and whether it is reliable, and why not.
+
+    None: of other numbers of GPUs, whose steps are no gain to be told apart from nothing.
+    """
+    low_ns, high_ns = round(gain.interval_ns[0]) - (noise_ns or 0), round(gain.interval_ns[1]) + (noise_ns or 0)
+    if noise_ns is not None and low_ns <= 0 <= high_ns:
+        doubts = [*doubts, Notice(Code.GAIN_NOT_TOLD_APART, "what the gain lies between holds 0: it may bring nothing")]
+    return {
+        "gain_ns": round(gain.gain_ns),
+        "interval_ns": (low_ns, high_ns),
+        "reliable": not doubts,
+        "why": Notices(doubts) if doubts else None,
+    }

@@ -38,6 +38,7 @@ class Predicted(msgspec.Struct, frozen=True):
     """One change of the step, and what it brings.
 
     `kind` is `caps`, `gpus`, `links` or `fsdp` of settings, else the scenario; `at` where, `value` what is tried.
+    `interval_ns` of settings is as wide as the run's steps are known; where it holds 0, the gain is not `reliable`.
     `step_ns` is the measured step (of odd steps, the mean one) less the gain. Settings alone have what follows
     `reliable`: `link_gbps` is the reductions' bus bandwidth, `latency_us` the smallest one's time, `efficiency` the
     step of one GPU that synchronizes nothing over this one.
@@ -65,6 +66,11 @@ class Predicted(msgspec.Struct, frozen=True):
     def is_setting(self) -> bool:
         """Whether it has other settings of DDP or FSDP2, another number of GPUs or links."""
         return self.gpus is not None
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether it brings something, told apart from nothing."""
+        return self.interval_ns[0] > 0
 
     @property
     def before_ns(self) -> int:
@@ -130,7 +136,8 @@ class ScaleOut(msgspec.Struct, frozen=True):
 class WhatIf(msgspec.Struct, frozen=True):
     """All predictions of a run: the largest gain first, then those of degree, then settings.
 
-    `recommended` is the best setting that was asked for, else the first finding. Settings closer than `uncertainty_ns`
+    `recommended` is the best setting that was asked for, else the first finding; null where its gain is
+    not told apart from nothing. Settings closer than `uncertainty_ns`
     are not told apart. `as_recorded`: links, buffers and dtype are the run's.
     """
 
@@ -246,5 +253,6 @@ SCENARIOS: Table[WhatIf] = Table(
     "scenarios",
     "one row per change: what it is, the step with it, what it saves, whether to trust that",
     attrgetter("scenarios"),
-    {**columns(Prediction), **computed(bucket_mb=_cap, why=_why)},
+    {**columns(Prediction), **columns(Prediction, "within_ns"), **computed(bucket_mb=_cap, why=_why)},
+    ("uncertainty_ns", "grade", "grade_why"),
 )

@@ -32,6 +32,9 @@ class FirstSentence:
         if found is None:
             return None, _sentence(self._of_nothing())
         why = self._of_best(found) if found.is_setting else self._answer(found)
+        # On other numbers of GPUs no setting is to be better than the run's own.
+        if not found.is_gain and found.gpus in (None, self.gpus):
+            return None, _sentence(why)
         recommended = chosen(found, why)
         return recommended, _sentence(recommended.why)
 
@@ -63,7 +66,7 @@ class FirstSentence:
         if best.gpus == self.gpus and len(steps) > 1 and max(steps) - min(steps) <= self.noise_ns:
             apart = ms(max(steps) - min(steps)) if max(steps) > min(steps) else "nothing"
             return f"no choice matters here: they differ by {apart}, and {noise}"
-        if best.gpus == self.gpus and best.gain_ns <= self.noise_ns:
+        if best.gpus == self.gpus and not best.is_gain:
             return f"none here is told apart from the run's own settings: {noise}"
         return self._would_take(best) if best.gpus != self.gpus else self._answer(best)
 
@@ -73,7 +76,7 @@ class FirstSentence:
         low_ns, high_ns = found.within_ns
         if found.gain_ns <= 0:
             return said
-        if found.interval_ns[0] <= 0:
+        if not found.is_gain:
             return f"{said}; the gain, {ms(found.gain_ns)}, is not told apart from nothing"
         return f"{said}: {ms(found.gain_ns)} less ({ms(low_ns)} to {ms(high_ns)})"
 
@@ -84,7 +87,7 @@ class FirstSentence:
 
     def named(self, recommended: Recommended | None) -> tuple[int | None, Limits | None]:
         """Return the gain that is said, and what it lies between; None where none is told apart from noise."""
-        if recommended is None or recommended.gain_ns <= (self.noise_ns if recommended.is_setting else 0):
+        if recommended is None or not recommended.is_gain:
             return None, None
         return recommended.gain_ns, recommended.within_ns
 

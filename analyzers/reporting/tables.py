@@ -46,6 +46,8 @@ class Table(Generic[Document]):
     about: str
     rows: Callable[[Document], Iterable[Any]]
     columns: Mapping[str, Column]
+    # Fields of the document that its frame's `attrs` have.
+    facts: tuple[str, ...] = ()
 
     def records(self, document: Document) -> Iterator[tuple[Any, ...]]:
         """Yield what each row has in its columns."""
@@ -57,7 +59,8 @@ class Table(Generic[Document]):
         import pandas as pd
 
         frame = pd.DataFrame(list(self.records(document)), columns=list(self.columns))
-        frame.attrs |= {"about": self.about, "units": self.units}
+        facts = {name: getattr(document, name) for name in self.facts}
+        frame.attrs |= {"about": self.about, "units": self.units, **facts}
         return frame
 
     @property

@@ -7,8 +7,8 @@ import pytest
 
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code
-from analyzers.prediction import Options, Prediction, WhatIf, usual, whatif
-from analyzers.prediction.answers import scaled_out
+from analyzers.prediction import Options, Prediction, WhatIf, SCENARIOS, usual, whatif
+from analyzers.prediction.answers import OWN_WORDS, scaled_out
 from analyzers.rank.summary import summarize
 from analyzers.run import Controls, control
 from analyzers.run.calibration import read_calibration
@@ -287,3 +287,17 @@ def test_what_ddp_would_take_a_host_that_sets_the_pace_is_not_known_of_one_gpu()
     found = whatif(summary_of(SINGLE), Options(gpus=[4]), read_calibration(SAMPLES / "resnet18-ddp4" / "links.json"))
     assert {Code.CALLS_NOT_TIMED} <= {notice.code for each in found.of_settings for notice in each.why or ()}
     assert found.grade == "low"
+
+
+@pytest.mark.parametrize("run", ["resnet18-ddp4", "resnet18-ddp2-cured"])
+def test_what_is_not_told_apart_is_neither_reliable_nor_recommended(run):
+    found = whatif(summary_of(SAMPLES / run), Options(bucket_mb=USUAL_MB))
+    assert found.recommended is None
+    for each in found.of_settings:
+        low_ns, high_ns = each.interval_ns
+        assert high_ns - low_ns >= 2 * found.uncertainty_ns
+        assert each.reliable == (not low_ns <= 0 <= high_ns)
+    assert not any(each.reliable for each in found.of_settings if each.words == OWN_WORDS)
+    frame = SCENARIOS.frame(found)
+    assert [*zip(frame["within_ns_low"], frame["within_ns_high"], strict=True)] == [each.within_ns for each in found.scenarios]
+    assert (frame.attrs["uncertainty_ns"], frame.attrs["grade"]) == (found.uncertainty_ns, found.grade)
