@@ -7,7 +7,7 @@ import pytest
 
 from analyzers.errors import NotReplayable
 from analyzers.notices import Code
-from analyzers.prediction import Options, Prediction, WhatIf, SCENARIOS, usual, whatif
+from analyzers.prediction import SCENARIOS, Options, Prediction, WhatIf, usual, whatif
 from analyzers.prediction.answers import OWN_WORDS, scaled_out
 from analyzers.rank.summary import summarize
 from analyzers.run import Controls, control
@@ -299,5 +299,7 @@ def test_what_is_not_told_apart_is_neither_reliable_nor_recommended(run):
         assert each.reliable == (not low_ns <= 0 <= high_ns)
     assert not any(each.reliable for each in found.of_settings if each.words == OWN_WORDS)
     frame = SCENARIOS.frame(found)
-    assert [*zip(frame["within_ns_low"], frame["within_ns_high"], strict=True)] == [each.within_ns for each in found.scenarios]
+    assert [*zip(frame["within_ns_low"], frame["within_ns_high"], strict=True)] == [
+        each.within_ns for each in found.scenarios
+    ]
     assert (frame.attrs["uncertainty_ns"], frame.attrs["grade"]) == (found.uncertainty_ns, found.grade)
