@@ -15,9 +15,10 @@ import msgspec
 import pytest
 
 import analyzers
-from analyzers.collectives.rows import CollectiveRow, MemberRow, UnmatchedRow
+from analyzers.collectives.rows import ClockRow, CollectiveRow, UnmatchedRow
 from analyzers.comparison.change import LEVEL, enough
 from analyzers.notices import Code, Notice
+from analyzers.reporting.document import RunFacts
 from tests.support import notebooks
 from tests.support.commands import remember_samples
 from tests.support.docs import (
@@ -325,9 +326,9 @@ def test_keys_are_written_with_their_types_and_links_with_their_headings():
 
 
 def test_small_types_that_stand_in_one_place_are_written_there():
-    assert is_folded(MemberRow)
-    members = "`members`: {`rank`, `device`, `start_ns`, `dur_ns`, `wait_ns`?, `exposed_ns`}[]"
-    assert keys(CollectiveRow).endswith(members)
+    assert is_folded(ClockRow)
+    clock = "`clock`: {`offsets_ns`, `spread_ns`: int?{}; `applied`: bool; `applied_to`: int[]}"
+    assert clock in keys(RunFacts)
     for kind in (Notice, CollectiveRow, UnmatchedRow):  # in several places, with more to say, with more keys
         assert not is_folded(kind)
 

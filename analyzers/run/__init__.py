@@ -3,9 +3,9 @@
 In order: `layout` finds the files, of the kinds that `inputs` lists, `manifest`, `parallelism`, `controls` and
 `calibration` read what lies beside them, `rank_trace` reads the ranks in one file, looks at the rows of each together
 (the room `analyzers.run.health`), gives it the light window's times (`light_window`, for the same events, which
-`partners` finds by their `common_sequence`) and the steps that were asked for (`named_steps`) or that repeat
-(`inferred_steps`), and refuses what fits no memory; `loading` gathers the ranks, as `numbering` numbers them.
-`machine_states` tells whose devices are slowed, and what held hosts up, `sweep` reads a grid of runs.
+`partners` finds) and the steps that were asked for (`named_steps`) or that repeat (`inferred_steps`), and refuses what
+fits no memory; `loading` gathers the ranks, as `numbering` numbers them. `machine_states` tells whose devices are
+slowed, and what held hosts up, `sweep` reads a grid of runs.
 
 Decisions: docs/dev/decisions/run.md
 """

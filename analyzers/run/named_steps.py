@@ -19,7 +19,7 @@ from analyzers.intervals import union_of
 from analyzers.trace import C10D, NCCL, OPTIMIZER, SPANS, STEP, Category, Events
 
 # What libraries annotate many times a step.
-_NO_STEPS = (STEP, C10D, *SPANS, NCCL, "## Call ", "Torch-Compiled Region", "PyTorch Profiler", "nn.Module: ")
+_NO_STEPS = (STEP, C10D, *SPANS, NCCL, "## Call ", "Torch-Compiled Region", "PyTorch Profiler", "nn.Module: ", "FSDP::")
 OPTIMIZER_STEP = f"{OPTIMIZER}step"
 # A candidate's repeats hold at least so much of what was launched.
 _HELD = 0.5

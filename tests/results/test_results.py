@@ -75,7 +75,8 @@ def test_frames_of_what_is_compared_predicted_and_swept_say_the_same(report, com
     for result, table in results + [(swept, table) for table in SWEEP_TABLES.values()]:
         method = getattr(result, table.name)
         frame = method()
-        assert frame.attrs == {"about": table.about, "units": table.units}
+        facts = {name: getattr(result.document, name) for name in table.facts}
+        assert frame.attrs == {"about": table.about, "units": table.units, **facts}
         assert ", ".join(frame.columns) in inspect.getdoc(method)
         for column in frame:
             assert frame.groupby(column, dropna=False).size().sum() == len(frame), (table.name, column)

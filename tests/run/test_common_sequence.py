@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzers.run.common_sequence import common_places, fewest_different
+from analyzers.run.partners import common_places, fewest_different
 from tests.support.tiers import cases
 
 
