@@ -406,16 +406,18 @@ class _Answering:
         if fields["kind"] == "links" or fields["gpus"] != self.gpus:
             doubts = [*self._doubts, *doubts]
         step_ns = max(gain.step_ns, 1.0)
+        is_finding = any(
+            scenario.kind == each.scenario.kind and fields["value"] == each.scenario.value for each in self._findings
+        )
+        # What the report advises has the report's interval: a finding is told apart already.
+        noise_ns = 0 if is_finding else self._uncertainty_ns if fields["gpus"] == self.gpus else None
         return Prediction(
             predicted_step_ns=round(step_ns),
             step_ns=self._less(gain),
             efficiency=None if alone_ns is None else min(alone_ns / step_ns, 1.0),
             of_degree=True,
-            is_finding=any(
-                scenario.kind == each.scenario.kind and fields["value"] == each.scenario.value
-                for each in self._findings
-            ),
-            **_judged(gain, doubts, self._uncertainty_ns if fields["gpus"] == self.gpus else None),
+            is_finding=is_finding,
+            **_judged(gain, doubts, noise_ns),
             **fields,
         )
 
