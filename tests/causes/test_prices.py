@@ -239,7 +239,6 @@ def test_the_only_rank_of_a_stage_has_no_like(name: str, modelled: Modelled) -> 
 NEEDED = {
     "stream waits": "slow gpu",
     "recorded waits": "slow link",
-    "soon after": "unequal stage",
     "launches of blocking calls": "slow input, then a pageable copy",
     "blocking edges": "event waits",
     "hand-over": "event waits",
