@@ -289,6 +289,11 @@ def test_subtraction_is_shown_as_it_is():
     assert "- ddp4-batch32: the subtracted time is not positive (T_N - T_1)" in shown
 
 
+def test_a_study_that_exposes_nothing_has_a_page():
+    cells = [cell("single", 1, 32, 10.0), cell("ddp", 2, 32, 10.0, exposed_ms=0.0)]
+    assert "Exposed communication, measured and subtracted" in scaling_html(studied(cells))
+
+
 def test_uncertain_and_profiled_times_are_marked():
     shown = scaling_text(STUDY, 120)
     assert line(shown, "Time of", "single", "1", "32")[4:9] == ["10.000", "?", "8.500", "to", "11.500"]

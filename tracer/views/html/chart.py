@@ -168,9 +168,9 @@ def row_places(rows: int) -> list[float]:
 
 
 def times_axis(values_ns: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[Tick]]:
-    """Return an axis that has these times, and round figures on it, in ms."""
+    """Return an axis that has these times, and round figures on it, in ms; a study that exposes nothing has only 0."""
     least, most = min(values_ns), max(values_ns)
-    air = AIR * (most - least) or 0.01 * most
+    air = AIR * (most - least) or 0.01 * most or NS_PER_MS
     low_ns, high_ns = least - air, most + air
     every = rounded_up((high_ns - low_ns) / TICKS)
     digits = max(0, -floor(log10(every / NS_PER_MS)))
