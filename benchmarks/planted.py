@@ -1,6 +1,6 @@
 """Faults planted in a plain program on two GPUs: what the report advises, and what following it brings.
 
-    python benchmarks/planted.py record FOLDER [--faults loader,optimizer,...]
+    python benchmarks/planted.py record FOLDER [--faults loader,optimizer,...] [--gpus N]
     python benchmarks/planted.py judge FOLDER
 
 `record` runs `tracer record` on this file's own program, a plain DDP script, with each fault in it; and, in launches of
@@ -27,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 TRUTH, CURED = "truth.jsonl", "cured.jsonl"
-GPUS, BLOCKS, STEPS, SETTLING = 2, 4, 15, 5
+BLOCKS, STEPS, SETTLING = 4, 15, 5
 RECORD = ("--wait", "10", "--warmup", "2", "--active", "4", "--rounds", "3")
 # A fifth of the true gain off is still its size.
 FIFTH = 0.2
@@ -75,28 +75,28 @@ FAULTS = {
 }
 
 
-def record(folder: Path, faults: list[str]) -> None:
+def record(folder: Path, faults: list[str], gpus: int) -> None:
     """Record each fault, and measure the truth of all."""
     folder.mkdir(parents=True, exist_ok=True)
     script = str(Path(__file__).resolve())
     known = {row["fault"] for row in truths(folder)}
     for environment in sorted({FAULTS[name].environment for name in faults}):
         asked = [name for name in faults if FAULTS[name].environment == environment and name not in known]
-        _time(folder / TRUTH, asked, environment)
-    _time(folder / CURED, [name for name in faults if FAULTS[name].is_environment and name not in known], "")
+        _time(folder / TRUTH, asked, environment, gpus)
+    _time(folder / CURED, [name for name in faults if FAULTS[name].is_environment and name not in known], "", gpus)
     for name in faults:
         if (folder / name).exists():
             continue
         environment = FAULTS[name].environment
         changed = os.environ | dict([environment.split("=")] if environment else [])
-        command = [sys.executable, "-m", "tracer", "record", "--gpus", str(GPUS), *RECORD, "-o", str(folder / name)]
+        command = [sys.executable, "-m", "tracer", "record", "--gpus", str(gpus), *RECORD, "-o", str(folder / name)]
         subprocess.run([*command, "--", script, "program", name], env=changed, check=False)
 
 
-def _time(path: Path, faults: list[str], environment: str) -> None:
+def _time(path: Path, faults: list[str], environment: str, gpus: int) -> None:
     """Time faults and their cures in one launch."""
     changed = os.environ | dict([environment.split("=")] if environment else [])
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={GPUS}", __file__]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}", __file__]
     if faults:
         subprocess.run([*launch, "truth", str(path), *faults], env=changed, check=False)
 
@@ -129,7 +129,7 @@ def truth(path: Path, faults: list[str]) -> None:
             means = torch.tensor([sum(ns) / len(ns) for ns in times.values()], device=device)
             dist.all_reduce(means)
             if dist.get_rank() == 0:
-                sick_ns, cured_ns = (means / GPUS).tolist()
+                sick_ns, cured_ns = (means / dist.get_world_size()).tolist()
                 with path.open("a") as file:
                     print(json.dumps({"fault": name, "sick_ns": sick_ns, "cured_ns": cured_ns, **times}), file=file)
             programs.clear()
@@ -427,9 +427,10 @@ def main() -> None:
     """Record, judge, or be the program that is recorded."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    recording = commands.add_parser("record", help="record faults on two GPUs")
+    recording = commands.add_parser("record", help="record faults")
     recording.add_argument("folder", type=Path)
     recording.add_argument("--faults", default=",".join(FAULTS), help="which, separated by commas")
+    recording.add_argument("--gpus", type=int, default=2, help="a fault of the input, copies or host needs only one")
     judging = commands.add_parser("judge", help="judge what was recorded")
     judging.add_argument("folder", type=Path)
     running = commands.add_parser("program", help="train with a fault")
@@ -439,7 +440,7 @@ def main() -> None:
     timing.add_argument("faults", nargs="+", choices=FAULTS)
     asked = parser.parse_args()
     if asked.command == "record":
-        record(asked.folder, asked.faults.split(","))
+        record(asked.folder, asked.faults.split(","), asked.gpus)
     elif asked.command == "judge":
         judge(asked.folder)
     elif asked.command == "program":
