@@ -7,6 +7,7 @@ computed(waited_ns=waited_ns)              one that a function takes from a row
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,8 @@ NAMED_UNITS = (
 )
 _UNIT = re.compile(rf"(?:(?:.*_)?({'|'.join(_UNITS)})|utilization_.*)(?:_low|_high)?")
 _BETWEEN = {list[int]: " ", list[str]: "; "}
+# Of each type once: they are texts until then, and every command pays for what is evaluated.
+_hints = functools.cache(get_type_hints)
 
 
 class Column(NamedTuple):
@@ -103,7 +106,7 @@ def computed(**functions: Callable[[Any], Any]) -> dict[str, Column]:
 
 def _hint(kind: type, name: str) -> Any:
     """Return the type of a field or property."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     return _known(hints[name] if name in hints else get_type_hints(getattr(kind, name).fget)["return"])
 
 
