@@ -91,17 +91,14 @@ class _Sequence:
     def has_period_of(self, instants_ns: Int64) -> bool:
         """Whether it repeats as often as instants do: with their period, and with no part of it.
 
-        One thing over and over has no order that could repeat.
+        From a period before the first to one behind the last, since what a process sets up does not repeat. One thing
+        over and over has no order that could repeat.
         """
-        period = int(np.median(self.between(instants_ns)))
+        places = np.searchsorted(self.at_ns, instants_ns)
+        period = int(np.median(np.diff(places)))
+        near = self.what[max(places[0] - period, 0) : places[-1] + period]
         parts = (period // divisor for divisor in _prime_factors(period))
-        return period > 1 and self._repeats(period) and not any(map(self._repeats, parts))
-
-    def _repeats(self, period: int) -> bool:
-        """Whether a stretch of two periods at least, and of most of it, equals itself that many launches later."""
-        differs = np.flatnonzero(self.what[period:] != self.what[:-period])
-        longest = int(np.diff(np.r_[-1, differs, len(self.what) - period]).max()) - 1
-        return longest >= period and longest + period >= _IN_ORDER * len(self.what)
+        return period > 1 and _repeats(near, period) and not any(_repeats(near, part) for part in parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,10 +225,20 @@ def _find_edges(events: Events, marker: _Range, launches: _Sequence) -> tuple[In
     return edges, 0
 
 
+def _repeats(what: Int64, period: int) -> bool:
+    """Whether a stretch of two periods at least, and of most of it, equals itself that many launches later."""
+    differs = np.flatnonzero(what[period:] != what[:-period])
+    longest = int(np.diff(np.r_[-1, differs, len(what) - period]).max()) - 1
+    return longest >= period and longest + period >= _IN_ORDER * len(what)
+
+
 def _is_whole(part: Int64, others: Sequence[Int64]) -> bool:
-    """Whether a part, which the trace may cut, is as long as one of the others and has what that one ends with."""
+    """Whether a part, which the trace may cut, is as long as one of the others and has what that one ends with.
+
+    With what follows as long as another, as what a process sets up before its first step, it is no step.
+    """
     return any(
-        len(part) >= (1 - _ALIKE) * len(other) > 0
+        0 < (1 - _ALIKE) * len(other) <= len(part) < 2 * len(other)
         and any(np.array_equal(shown[-_COMPARED:], other[-_COMPARED:]) for shown in (part, part[: len(other)]))
         for other in others
     )

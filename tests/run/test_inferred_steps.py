@@ -91,6 +91,14 @@ def test_a_first_step_with_more_in_front_is_whole():
     assert starts(found) == [0, 7, 11, 15]
 
 
+def test_what_a_process_sets_up_is_no_part_of_its_first_step():
+    """Nor is what it does after the last: a profile of the whole process has both."""
+    found = drawn("stuvwxyz" + "abco" * 6, sgd="." * 8 + "...x" * 6)
+    assert starts(found) == [12, 16, 20, 24, 28]
+    found = drawn("abcs." * 6 + "tuvwxyz.", execute="xxxx." * 6 + "." * 8)
+    assert starts(found) == [0, 5, 10, 15, 20]
+
+
 def test_parts_of_a_batch_are_no_steps():
     """Forwards and collectives agree with each other, and the optimizer steps once in three of them."""
     found = drawn("abababo" * 3, comm="cdcdcd." * 3, sgd="......x" * 3, forward="x.x.x.." * 3)
