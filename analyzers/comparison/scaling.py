@@ -162,7 +162,7 @@ def _host_warnings(cells: Sequence[CellRow], rows: Sequence[WeakRow | StrongRow]
     """Yield which cells have launches on other hosts than their baselines."""
     named = {cell.name: cell for cell in cells}
     if apart := {row.cell for row in rows if row.baseline and named[row.cell].is_apart(named[row.baseline])}:
-        text = "hosts' difference is in speedups of which the cell and its baseline have launches on different hosts"
+        text = "these cells' speedups compare launches on different hosts, and include the difference between the hosts"
         names = _named([name for name in named if name in apart])
         yield Notice(Code.HOSTS_DIFFER, f"{text}: {names}", Code.HOSTS_DIFFER.facts.do)
 
