@@ -17,7 +17,7 @@ from analyzers.step_parts import SPLIT_PARTS, fields_of
 
 CHANGES: Table[Comparison] = Table(
     "changes",
-    "one row per figure: its table, what it is of, a, b, p, whether it changed",
+    "one row per figure that is compared",
     Comparison.figures,
     {**columns(FigureOf, "table", "of", "measure"), **columns(Change, of=("change",))},
 )
@@ -72,22 +72,22 @@ _CELL: dict[str, Column] = {
 }
 # In the order of their files.
 _OF_SWEEP: tuple[Table[Scaling], ...] = (
-    Table("cells", "one row per recording: strategy, GPUs, batch; medians with quartiles", attrgetter("cells"), _CELL),
+    Table("cells", "one row per recording, medians with quartiles", attrgetter("cells"), _CELL),
     Table(
         "weak",
-        "one row per recording: scaled speedup and efficiency at its batch per GPU",
+        "one row per recording, at its batch per GPU",
         attrgetter("weak"),
         columns(WeakRow),
     ),
     Table(
         "strong",
-        "one row per recording: speedup and efficiency at its global batch",
+        "one row per recording, at its global batch",
         attrgetter("strong"),
         columns(StrongRow),
     ),
     Table(
         "epochs",
-        "one row per epoch of each recording: loss and accuracy",
+        "one row per epoch of each recording",
         _epochs,
         {**columns(_EpochOf, "cell"), **columns(Epoch, of=("epoch",))},
     ),

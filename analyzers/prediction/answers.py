@@ -251,7 +251,7 @@ def _why(row: Prediction) -> str | None:
 
 SCENARIOS: Table[WhatIf] = Table(
     "scenarios",
-    "one row per change: what it is, the step with it, what it saves, whether to trust that",
+    "one row per change that is predicted",
     attrgetter("scenarios"),
     {**columns(Prediction), **columns(Prediction, "within_ns"), **computed(bucket_mb=_cap, why=_why)},
     ("uncertainty_ns", "grade", "grade_why"),

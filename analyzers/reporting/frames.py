@@ -52,13 +52,13 @@ _OF_MEMBERS = ("waited_ns", "exposed_ns", "exposed_wait_ns", "exposed_transfer_n
 _LISTED: tuple[Table[Report], ...] = (
     Table(
         "windows",
-        "one row per step and device: compute, exposed communication, copies, idle time and its causes",
+        "one row per step and device",
         attrgetter("windows"),
         columns(Window),
     ),
     Table(
         "steps",
-        "one row per step of all ranks together: the median of its windows' spans, shares of their time",
+        "one row per step of all ranks, with its windows' median span and shares of their time",
         lambda document: series(document)[0].steps,
         {
             **columns(StepFigures, "step", "start_ns", "span_ns", "overlap", "gradients_busbw_gbps"),
@@ -67,7 +67,7 @@ _LISTED: tuple[Table[Report], ...] = (
     ),
     Table(
         "devices",
-        "one row per rank and device: medians over its typical windows",
+        "one row per rank and device, medians over its typical windows",
         attrgetter("summary.by_device"),
         {
             **columns(DeviceSummary),
@@ -76,7 +76,7 @@ _LISTED: tuple[Table[Report], ...] = (
     ),
     Table(
         "collectives",
-        "one row per collective: bytes, transfer, bus bandwidth; waiting and exposed time of all its members added up",
+        "one row per collective, waiting and exposed time added up over its members",
         attrgetter("collectives"),
         {
             **columns(CollectiveRow),
@@ -85,7 +85,7 @@ _LISTED: tuple[Table[Report], ...] = (
     ),
     Table(
         "members",
-        "one row per member of each collective: when its kernel ran, how long it waited for the others",
+        "one row per member of each collective",
         _members,
         {
             **columns(CollectiveRow, "index", "kind", "purpose", "group", "bytes", "step", of=("collective",)),
@@ -94,43 +94,43 @@ _LISTED: tuple[Table[Report], ...] = (
     ),
     Table(
         "waiting",
-        "one row per step and device: how long it only waited, and what all others waited for it",
+        "one row per step and device, how long it only waited, and what all others waited for it",
         attrgetter("waiting"),
         columns(WaitingRow),
     ),
     Table(
         "groups",
-        "one row per process group, step and rank: its communication",
+        "one row per process group, step and rank",
         attrgetter("groups"),
         columns(GroupWindow),
     ),
     Table(
         "buckets",
-        "one row per bucket of DDP, rank and step: ready, launched, queued, waiting, hidden, exposed",
+        "one row per bucket of DDP, rank and step",
         attrgetter("buckets"),
         {**columns(BucketRow), **computed(parameters=_parameter_count)},
     ),
     Table(
         "layers",
-        "one row per layer and window: forward, backward, gradient bytes, hidden, exposed",
+        "one row per layer and window",
         attrgetter("layers"),
         columns(LayerRow),
     ),
     Table(
         "sharded",
-        "one row per collective of FSDP and rank: module, prefetch, why it is exposed",
+        "one row per collective of FSDP and rank",
         attrgetter("sharded.collectives"),
         columns(ShardedCollective),
     ),
     Table(
         "experts",
-        "one row per layer with experts, step and pass: tokens' imbalance, waiting, transfer, exposed",
+        "one row per layer with experts, step and pass",
         attrgetter("experts"),
         columns(ExpertRow),
     ),
     Table(
         "pipeline",
-        "one row per step and stage of a pipeline: its bubble, and what that is made of",
+        "one row per step and stage of a pipeline",
         attrgetter("pipeline"),
         columns(PipelineRow),
     ),

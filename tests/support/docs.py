@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -82,7 +82,8 @@ def with_reference(page: str) -> str:
 
 def with_frames(page: str) -> str:
     """The page on Python with the frames of a report, and their columns."""
-    return _between(page, "\n\n".join([*(_listed(*each) for each in FRAMES), NAMED_UNITS]))
+    listed = "\n".join(_listed(result, table) for result, tables in FRAMES for table in tables)
+    return _between(page, f"{listed}\n\n{NAMED_UNITS} {INTERVALS}")
 
 
 # What stands before a result's methods, and its tables. Advice is a list of the report: its frame is no method.
@@ -92,14 +93,13 @@ FRAMES = (
     ("predicted.", [SCENARIOS]),
     ("swept.", [*SWEEP_TABLES.values()]),
 )
+INTERVALS = "±: two more columns have the low and the high end, `NAME_low` and `NAME_high`."
 
 
-def _listed(result: str, listed: Sequence[Table]) -> str:
-    rows = [
-        f"| `{result}{table.name}()` | {table.about} | {', '.join(f'`{name}`' for name in table.columns)} |"
-        for table in listed
-    ]
-    return "\n".join(["| frame | what | columns |", "|---|---|---|", *rows])
+def _listed(result: str, table: Table) -> str:
+    ends = {f"{name}_{end}" for name in table.columns for end in ("low", "high")} & table.columns.keys()
+    columns = (f"`{name}`{'±' * (f'{name}_low' in ends)}" for name in table.columns if name not in ends)
+    return f"* `{result}{table.name}()`, {table.about.removeprefix('one row ')}: {', '.join(columns)}"
 
 
 def blocks(page: str, *languages: str) -> list[str]:
@@ -123,12 +123,13 @@ def anchors(page: str) -> set[str]:
 
 
 def tables(page: str) -> dict[str, list[list[str]]]:
-    """The rows of the tables under each heading of a page, cell by cell, without their heads."""
+    """The rows of tables, without their heads, and of lists under each heading of a page; a list's cells part at a colon."""
     found = {}
     for section in re.split(r"^#+ ", page, flags=re.MULTILINE)[1:]:
         heading, _, text = section.partition("\n")
-        rows = re.findall(r"^\| (.*) \|$", text, re.MULTILINE)
-        found[heading] = [[cell.strip() for cell in row.split(" | ")] for row in rows if not row.startswith("key | ")]
+        rows = re.findall(r"^\| (.*) \|$|^\* (.*)$", text, re.MULTILINE)
+        cells = [item.split(": ", 1) if item else row.split(" | ") for row, item in rows]
+        found[heading] = [[cell.strip() for cell in row] for row in cells if row[0] != "key"]
     return found
 
 
