@@ -123,7 +123,7 @@ def anchors(page: str) -> set[str]:
 
 
 def tables(page: str) -> dict[str, list[list[str]]]:
-    """The rows of tables, without their heads, and of lists under each heading of a page; a list's cells part at a colon."""
+    """The rows of tables and lists under each heading of a page; without heads, an item's cells parted at its colon."""
     found = {}
     for section in re.split(r"^#+ ", page, flags=re.MULTILINE)[1:]:
         heading, _, text = section.partition("\n")

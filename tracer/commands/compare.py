@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=run_place,
         nargs="+",
         metavar="B",
-        help="several launches of B, behind several of A: launches are then the sample, not steps",
+        help="several launches of B, behind several of A: the sample is then launches, not steps",
     )
     parser.add_argument(
         "--links", type=here, metavar="FILE", help="what the links of both can do (default: each run's own links.json)"

@@ -18,7 +18,7 @@ TRACES = Path("traces")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer doctor`."""
-    parser.add_argument("--json", action="store_true", help="print the findings as one JSON document")
+    parser.add_argument("--json", action="store_true", help="the findings as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer export`."""
     add_run_argument(parser)
     what = (
-        "run.pftrace: lanes of each rank and device; run.zip: the same beside the raw traces, as one timeline; "
+        "run.pftrace: lanes; run.zip: lanes over the raw traces; "
         f"{' or '.join(f'runs{each.SUFFIX}' for each in FORMATS)}: a folder of tables, to which each run adds its rows"
     )
     add_output_argument(parser.add_argument_group("output"), what, required=True)

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "analysis",
         choices=(PATH, *OF_RANKS, DIFF),
         metavar="ANALYSIS",
-        help="critical-path: of one step of a rank; idle: why streams were idle; queue: how much was queued on them; "
+        help="critical-path: of one step; idle: why streams were idle; queue: how much was queued; "
         "launches: what launching took; kernels: time by type and kernel; diff: against RUN2",
     )
     parser.add_argument("other", type=run_place, nargs="?", metavar="RUN2", help="the other run, for diff")

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=run_place,
         nargs="+",
         metavar="RUN",
-        help="a folder of traces, a trace file, or several hosts' folders; with --kind scaling a sweep's folder",
+        help="a folder of traces, a trace file, several hosts' folders; with --kind scaling a sweep's folder",
     )
     parser.add_argument(
         "--kind",

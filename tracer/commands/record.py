@@ -38,8 +38,8 @@ USAGE = """tracer record [OPTION ...] train.py [ARGUMENT ...]
        tracer record [OPTION ...] -m package.train [ARGUMENT ...]
        tracer record [OPTION ...] torchrun ... train.py [ARGUMENT ...]
        tracer record [OPTION ...]"""
-SCRIPT = """Python file or -m MODULE (tracer starts a rank on each device), or a command that starts its own ranks
-(torchrun, accelerate launch, python), with its arguments; without one the built-in workload is recorded"""
+SCRIPT = """Python file or -m MODULE (a rank on each device), or a command that starts its own ranks (torchrun,
+accelerate launch, python), with its arguments; without one: the built-in workload"""
 EXAMPLES = """\
 examples:
   tracer record --gpus 4 train.py --lr 0.1

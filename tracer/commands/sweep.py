@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=here,
         metavar="DIR",
-        help="the sweep's folder (default: traces/sweep); with --report where tables, plots and page go (default: "
+        help="the sweep's folder (default: traces/sweep); with --report that of tables, plots and page (default: "
         "DIR/report)",
     )
     out.add_argument("--json", action="store_true", help="print the study as JSON; files only with -o")
@@ -100,7 +100,7 @@ def _add_grid_arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument(
         "--strong",
         action="store_true",
-        help="also record one device at the global batches of the others, for strong scaling",
+        help="also record one device at the others' global batches",
     )
 
 
@@ -109,8 +109,7 @@ def _add_training_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     add_step_arguments(
         parser.add_argument_group("steps"),
-        f"rounds over the grid, with a launch for each row of batches (default: {ROUNDS}); 1: each cell once, as "
-        "`tracer record` does",
+        f"rounds over the grid, a launch for each row of batches (default: {ROUNDS}); 1: each cell once, for a look",
     )
 
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=here,
         required=True,
         metavar="DIR",
-        help="TensorBoard's log directory, which gets a folder for each RUN",
+        help="where each RUN gets a folder",
     )
     parser.add_argument("--force", action="store_true", help="replace what an earlier call has written")
     add_reading_arguments(parser)

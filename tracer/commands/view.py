@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="viewer",
         action="store_const",
         const=tensorboard,
-        help="TensorBoard with tracer's tab, of one folder: a run, a sweep, or many of them",
+        help="TensorBoard with tracer's tab, of a run, a sweep, or a folder of them",
     )
     viewers.add_argument(
         "--perfetto",

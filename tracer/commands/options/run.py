@@ -79,15 +79,14 @@ def add_reading_arguments(
             "--links",
             type=here,
             metavar="FILE",
-            help="what `tracer calibrate` measured of the links (default: the run's own links.json)",
+            help="what `tracer calibrate` measured (default: the run's own links.json)",
         )
     if drawing:
         reading_group.add_argument(
             "--ranks",
             type=_ranks,
             metavar="N,...",
-            help=f"ranks to draw, such as 0,17,100-103 (default: all; of more than {MANY} the slowest, "
-            "median, fastest, and those that stand out)",
+            help=f"ranks to draw, such as 0,17,100-103 (default: all, of more than {MANY} those that stand out)",
         )
     reading_group.add_argument(
         "--rank",
@@ -95,14 +94,14 @@ def add_reading_arguments(
         action="append",
         dest="numbers",
         metavar="FILE=N",
-        help="FILE is rank N, where neither trace nor name says so; may be repeated",
+        help="FILE is rank N, where neither trace nor name says so; repeatable",
     )
     reading_group.add_argument(
         "--memory",
         type=memory_size,
         metavar="SIZE",
-        help=f"memory for reading one rank, such as 4GB (default: {MEMORY}, else half of the machine's, shared by the "
-        "processes that read)",
+        help=f"memory for reading one rank, such as 4GB (default: {MEMORY}, else half of the machine's, shared by all "
+        "readers)",
     )
     group = reading_group.add_mutually_exclusive_group()
     group.add_argument(
@@ -121,7 +120,7 @@ def add_cache_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--no-cache",
         action="store_true",
-        help=f"read all ranks, and keep nothing for the next time, as {CACHE}=off ({CACHE}=DIR: keep it there)",
+        help=f"read all ranks anew, and keep nothing, as {CACHE}=off ({CACHE}=DIR: keep it there)",
     )
 
 

@@ -53,13 +53,13 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=1,
         metavar="N",
-        help="batches in a step, of which the last synchronizes gradients (default: 1)",
+        help="batches in a step; the last synchronizes (default: 1)",
     )
     what.add_argument("--image-size", type=positive, metavar="PX", help="images' height and width (default: 32)")
     what.add_argument(
         "--data",
         metavar="cifar10:DIR|digits",
-        help="CIFAR-10 in this folder, or scikit-learn's 1,797 digits (default: synthetic images)",
+        help="CIFAR-10 in this folder, or scikit-learn's digits (default: synthetic images)",
     )
     what.add_argument("--workers", type=not_negative, metavar="N", help="a rank's loader processes (default: 2)")
     what.add_argument("--seed", type=not_negative, default=0, metavar="N", help="default: 0")
@@ -90,9 +90,7 @@ def _add_ddp_arguments(parser: argparse.ArgumentParser) -> None:
     ddp = parser.add_argument_group("DistributedDataParallel (defaults are its own)")
     ddp.add_argument("--bucket-mb", type=positive_number, metavar="MB", help="bucket_cap_mb")
     ddp.add_argument("--find-unused", action="store_true", help="find_unused_parameters=True")
-    ddp.add_argument(
-        "--no-broadcast-buffers", action="store_true", help="each replica keeps its own running statistics"
-    )
+    ddp.add_argument("--no-broadcast-buffers", action="store_true", help="each replica keeps its own statistics")
     ddp.add_argument("--gradient-as-bucket-view", action="store_true", help="gradients are views of their buckets")
     ddp.add_argument("--static-graph", action="store_true", help="every step uses the same parameters in one order")
     ddp.add_argument("--comm-hook", choices=COMM_HOOKS, help="all-reduce gradients as bfloat16")
