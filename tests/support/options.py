@@ -69,13 +69,17 @@ def own_options(command: str) -> str:
     text = _block("\n\n".join(explained(actions, title) for title, actions in own if actions))
     mine = {words for _, group in groups for words in group}
     links = [_link(title, group, mine & group.keys()) for title, group in shared if mine & group.keys()]
-    return f"{text}\n\nShared with other commands: {', '.join(links)}." if links else text
+    return f"{text}\n\nAlso {', '.join(links)}." if links else text
 
 
 def shared_options() -> str:
     """What the page of shared options says of them, group by group."""
-    groups = shared_groups().items()
-    return "\n\n".join(f"## {_name(title)}\n\n{_block(explained(group.values(), title))}" for title, group in groups)
+    sections = []
+    for title, group in shared_groups().items():
+        name = _name(title)
+        block = _block(explained(group.values(), title if title != name else None))
+        sections.append(f"## {name}\n\n{block}")
+    return "\n\n".join(sections)
 
 
 def _link(title: str, group: Group, taken: Collection[str]) -> str:
