@@ -13,8 +13,8 @@ import msgspec
 class Weight(StrEnum):
     """What a notice makes of the figures.
 
-    A `note` doubts none, a `warning` does, and trust is fair at most. `damage`: traces cannot hold all that ran, and
-    trust is low. `graded`: as far as the reason of trust says.
+    `note`: doubts none. `warning`: trust is fair at most. `damage`: traces lack what ran, trust is low. `graded`: as
+    the reason of trust says.
     """
 
     NOTE = "note"
@@ -41,9 +41,9 @@ _graded = partial(CodeFacts, Weight.GRADED)
 
 
 class Code(StrEnum):
-    """Codes of all notices: programs go by them, never by texts, which may be reworded.
+    """Programs go by codes, never by texts, which may be reworded; an unknown one is read as `saved`.
 
-    A version reads a code that it does not know as `saved`. When each is given stands in `analyzers/notices.py`.
+    When each is given stands in `analyzers/notices.py`.
     """
 
     facts: CodeFacts
@@ -332,7 +332,7 @@ class Code(StrEnum):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """One thing that a reader must know, and what to do about it."""
+    """What a reader must know, and what to do about it."""
 
     code: Code
     text: str

@@ -26,7 +26,7 @@ LEAST_SHARE = 0.01
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """A median with its quartiles and extremes, over `count` values; all null where there is none."""
+    """A median with quartiles and extremes of `count` values; null where there are none."""
 
     count: int
     median: float | None = None

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import analyzers
-from analyzers.collectives.rows import ClockRow, CollectiveRow, UnmatchedRow
+from analyzers.collectives.rows import BandwidthRow, ClockRow, CollectiveRow
 from analyzers.comparison.change import LEVEL, enough
 from analyzers.notices import Code, Notice
 from analyzers.reporting.document import RunFacts
@@ -28,6 +28,7 @@ from tests.support.docs import (
     MAINTAINING,
     MAP,
     NEWS,
+    NOTICES,
     PAGES,
     PYTHON,
     ROOT,
@@ -41,6 +42,7 @@ from tests.support.docs import (
     printed,
     same_on_all_pythons,
     tables,
+    with_codes,
     with_frames,
     with_reference,
     with_written,
@@ -302,9 +304,9 @@ def test_every_target_of_make_that_is_named_exists(page):
         assert f"\n{target}:" in makefile, target
 
 
-def test_keys_are_written_with_their_types_and_links_with_their_headings():
+def test_keys_are_written_with_their_types_and_what_is_said_of_them():
     class Base(msgspec.Struct):
-        """A thing: docs/measuring.md, Idle time, by cause. See docs/commands/whatif.md."""
+        """A thing: docs/measuring.md, Idle time, by cause."""
 
         name: str
         wait_ns: int | None
@@ -314,22 +316,29 @@ def test_keys_are_written_with_their_types_and_links_with_their_headings():
         parts: dict[str, list[int | None]]
 
     class Row(Base):
+        """All that is late.
+
+        Whatever it is. `late`: by how much. `pass`: a, else b.
+        """
+
         late: int | float | None
         rate_gbps: float
         kind: Literal["a", "b"] = msgspec.field(name="pass", default="a")
         whole: Base | None = None
 
-    linked = "A thing: [Idle time, by cause](measuring.md#idle-time-by-cause). See [whatif](commands/whatif.md)."
+    linked = "[A thing](measuring.md#idle-time-by-cause)."
     assert section(Base) == f"{linked}\n\n`name`, `wait_ns`?, `rank`; `origin_ns`: text; `device`; `parts`: int?[]{{}}."
-    own = '`late`?: int|number; `rate_gbps`; `pass`: "a"|"b"; `whole`?: [Base](#base)'
+    own = '`late`? (by how much): int|number; `rate_gbps`; `pass` (a, else b): "a"|"b"; `whole`?: [Base](#base)'
     assert keys(Row) == f"all of [Base](#base); {own}"
+    assert section(Row) == f"All that is late.\n\nWhatever it is.\n\n{keys(Row)}."
 
 
 def test_small_types_that_stand_in_one_place_are_written_there():
     assert is_folded(ClockRow)
-    clock = "`clock`: {`offsets_ns`, `spread_ns`: int?{}; `applied`: bool; `applied_to`: int[]}"
+    ahead = "ahead of the lowest rank; null: no collective ties them"
+    clock = f"`clock`: {{`offsets_ns` ({ahead}), `spread_ns`: int?{{}}; `applied`: bool; `applied_to`: int[]}}"
     assert clock in keys(RunFacts)
-    for kind in (Notice, CollectiveRow, UnmatchedRow):  # in several places, with more to say, with more keys
+    for kind in (Notice, CollectiveRow, BandwidthRow):  # in several places, with more to say, with more keys
         assert not is_folded(kind)
 
 
@@ -337,6 +346,8 @@ def test_keys_and_codes_are_those_of_the_types():
     page = FORMATS.read_text()
     assert with_reference(page) == page, "write it anew: make docs"
     assert f"{', '.join(f'`{key}`' for key in WHOLE)} are whole numbers" in " ".join(page.split())
+    page = NOTICES.read_text()
+    assert with_codes(page) == page, "write it anew: make docs"
     page = PYTHON.read_text()
     assert with_frames(page) == page, "write it anew: make docs"
 

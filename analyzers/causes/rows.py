@@ -17,8 +17,7 @@ from analyzers.rank import EdgeKind, Phase, device_label
 class ChargeRow(msgspec.Struct, frozen=True):
     """Part of the critical path of all typical steps together: docs/measuring.md, Charges.
 
-    Transfers are a `group`'s, and what is unresolved nobody's. `phase` is as in IdleRows; `at` the operator, function,
-    module or range.
+    `group`: of transfers. `phase`: as in IdleRows. `at`: the operator, function, module or range.
     """
 
     rank: int | None
@@ -37,7 +36,7 @@ class ChargesSummary(msgspec.Struct, frozen=True):
     """The critical path of so many typical `steps`, added up: docs/measuring.md, Charges.
 
     `by_edge`: `stretch` (a thread's own time), `call`, `launch`, `stream`, `wait`, `run` (on the device), `block`,
-    `arrive`, `transfer`.
+    `arrive`, `transfer`. `replay_error`: by the controls alone.
     """
 
     charged_ns: int

@@ -44,8 +44,8 @@ _TITLES = {asked.name: asked.title for asked in STRATEGIES}
 class GroupWindow(msgspec.Struct, frozen=True):
     """One process group's communication in a step of one rank: docs/measuring.md, By process group.
 
-    `group` is its name, `several` or `unknown`; `description` PyTorch's. `comm_ns` is all of its communication, exposed
-    what is so while it alone communicates.
+    `group`: its name, `several` or `unknown`. `description`: PyTorch's. `exposed_wait_ns`, `exposed_transfer_ns`,
+    `exposed_unresolved_ns`: while it alone communicates.
     """
 
     group: str
@@ -71,10 +71,7 @@ class GroupWindow(msgspec.Struct, frozen=True):
 
 
 class GroupSummary(msgspec.Struct, frozen=True):
-    """A process group, or disjoint ones of one description and role, over steps of its ranks.
-
-    `purposes`: the longest first.
-    """
+    """A process group, or disjoint ones of one description and role, over steps of its ranks."""
 
     name: str
     description: str | None

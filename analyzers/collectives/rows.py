@@ -166,7 +166,10 @@ def _sum_known(values: Iterable[int | None]) -> int | None:
 
 
 class MemberRow(msgspec.Struct, frozen=True):
-    """One member's kernel. `exposed_ns` is exposed waiting, then exposed transfer; null where some is unresolved."""
+    """One member's kernel.
+
+    `exposed_ns`: waiting, then transfer. `exposed_wait_ns`, `exposed_transfer_ns`: null where some is unresolved.
+    """
 
     rank: int
     device: int | str
@@ -183,10 +186,9 @@ class CollectiveRow(msgspec.Struct, frozen=True):
     """One collective operation: docs/measuring.md, One collective, seen from all ranks.
 
     `kind`: `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `dispatch`, `combine`, `broadcast`, `reduce`,
-    `gather`, `scatter`, `send_recv`, `barrier` or `other`. `purpose`: `gradients`, `buffers`, `parameters`, `inputs`,
-    `activations`, `messages` (pipeline), `attention`, `tokens` (experts), `norms` or `other`. `group` are ranks, of
-    nn.DataParallel devices; `group_size` counts those outside of the run. `bound`: the transfer is at most that;
-    `partial`: members are missing. `why` time is unresolved.
+    `gather`, `scatter`, `send_recv`, `barrier`, `other`. `group`: ranks, of nn.DataParallel devices. `group_size`: with
+    ranks that are not in the run. `purpose`: `gradients`, `buffers`, `parameters`, `inputs`, `activations`, `messages`,
+    `attention`, `tokens`, `norms`, `other`. `why`: it is unresolved.
     """
 
     index: int
@@ -274,7 +276,10 @@ class BandwidthRow(msgspec.Struct, frozen=True):
 
 
 class WaitingRow(msgspec.Struct, frozen=True):
-    """How long one device waited in a step, and how long all others waited for it."""
+    """How long one device waited in a step, and how long all others waited for it.
+
+    `caused_ns`: what others waited for it.
+    """
 
     rank: int
     device: int | str
@@ -295,7 +300,10 @@ class CopyRow(msgspec.Struct, frozen=True):
 
 
 class ClockRow(msgspec.Struct, frozen=True):
-    """How far ranks' clocks are ahead of the lowest rank's; null: no collective ties them."""
+    """How far ranks' clocks are ahead of the lowest rank's.
+
+    `offsets_ns`: ahead of the lowest rank; null: no collective ties them.
+    """
 
     offsets_ns: dict[str, int | None]
     spread_ns: dict[str, int | None]

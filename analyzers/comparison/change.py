@@ -42,7 +42,11 @@ METHOD_OF_LAUNCHES = (
 
 
 class Method(msgspec.Struct, frozen=True):
-    """The test in words, the chance of any mark in a table without change, the least share marked."""
+    """The test.
+
+    `method`: in words. `level`: the chance of any mark in a table without change. `least_change`: the least share
+    marked.
+    """
 
     method: str = METHOD
     level: float = LEVEL
@@ -50,12 +54,11 @@ class Method(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One figure in A and B: medians, B less A, that over A, and what the test says.
+    """One figure in A and B, medians, and what the test says.
 
-    `state`: `changed` is marked; `correlated` lies beyond the steps' spread only if no step resembled the one before;
-    `small` is below `least_change`; `within` the spread; `too_few` steps to tell. `a_steps` and `b_steps` are of
-    controls blocks. `adjusted_p` is corrected for its table; `apart`: all steps of one run lie beyond the other's;
-    `interval` is of controls' differences; `correlation` is what neighbouring steps' was taken to be.
+    `difference`: B less A. `relative`: over A. `a_steps`, `b_steps`: of controls blocks. `adjusted_p`: corrected for
+    its table. `apart`: all steps of one run lie beyond the other's. `state`: `small`: below `least_change`; `within`
+    the steps' spread. `interval`: of controls. `correlation`: what neighbouring steps' was taken to be.
     """
 
     a: float | None

@@ -76,7 +76,10 @@ class CollectiveChange(msgspec.Struct, frozen=True):
 
 
 class PartChange(msgspec.Struct, frozen=True):
-    """One part of the mean profiled step; `state` is its change's, null where medians hide it."""
+    """One part of the mean profiled step.
+
+    `state`: its change's; null: medians hide it.
+    """
 
     part: str
     a_ns: float
@@ -86,10 +89,9 @@ class PartChange(msgspec.Struct, frozen=True):
 
 
 class StepAccount(msgspec.Struct, frozen=True):
-    """The mean typical profiled step of A and of B; the parts' differences add up to the step's.
+    """The mean typical profiled step of A and of B; parts' differences add up to the step's.
 
-    `state` is null where medians hide the part. `is_opposed`: the unprofiled step changed by 1 % or more, and this one
-    did not, or the other way.
+    `is_opposed`: the unprofiled step changed by 1 % or more, and this one not in the same way.
     """
 
     a_span_ns: float
@@ -132,7 +134,10 @@ class PromisedGain(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """Advice of A that B no longer needs, its gains, and what came: how much B's step is shorter."""
+    """Advice of A that B no longer needs, its gains, and what came.
+
+    `came_ns`: how much shorter B's step is.
+    """
 
     gains: list[PromisedGain]
     together_ns: int
@@ -149,9 +154,8 @@ REST = "rest"
 class Comparison(msgspec.Struct, frozen=True):
     """Two runs, A the baseline, and what changed: docs/measuring.md, What changed between two runs.
 
-    `totals` are of all buckets of a step on one rank; buckets are compared where layouts are the same. Of several
-    launches each is one step, its median. `odd_gone` is what A's odd steps cost, where B has none. A promise is advice
-    of A that B no longer needs, and by how much B's step is shorter (`came_ns`).
+    `a_launches`, `b_launches`: of several each is one step. `totals`: all buckets of a step on one rank. `promise`:
+    advice of A that B no longer needs. `odd_gone`: what A's odd steps cost, where B has none.
     """
 
     schema: str

@@ -76,9 +76,9 @@ def definitions(noun: str) -> dict[str, str]:
 
 
 class CellStep(msgspec.Struct, frozen=True):
-    """A step's time with its 95 % interval; `source` is `unprofiled` or `profiled`.
+    """A step's time with its 95 % interval.
 
-    It is `uncertain` where `spread`, the interval over the median, is above 0.05.
+    `spread`: the interval over the median. `source`: `unprofiled` or `profiled`. `uncertain`: a spread above 0.05.
     """
 
     median_ns: StepNs | None = None
@@ -95,9 +95,9 @@ class CellStep(msgspec.Struct, frozen=True):
 
 
 class EpochTime(msgspec.Struct, frozen=True):
-    """An epoch: derived from the step, and measured over whole epochs but the first.
+    """An epoch, derived from the step, and measured over whole epochs but the first.
 
-    `is_assumed`: run.json names no data set, and CIFAR-10's size is taken.
+    `is_assumed`: no data set is named; CIFAR-10's size is taken.
     """
 
     dataset: str
@@ -112,11 +112,10 @@ class EpochTime(msgspec.Struct, frozen=True):
 
 
 class CellRow(msgspec.Struct, frozen=True):
-    """One cell: what was asked for, what became of it, and what was measured.
+    """One cell, as asked for and as measured.
 
-    `workload` must agree between cells that are compared; `recorded_as` is run.json's strategy; its steps are of so
-    many `launches`. `measured` and `shares` are as in the report's summary; `representative` is the window of median
-    length.
+    `workload`: must agree between compared cells. `recorded_as`: run.json's strategy. `representative`: the window of
+    median length.
     """
 
     name: str
@@ -184,9 +183,9 @@ def device_noun(cells: Iterable[CellRow]) -> str:
 
 
 class Ratio(msgspec.Struct, frozen=True):
-    """A ratio of two steps' times, and what it becomes with their intervals set against one another.
+    """A ratio of two steps' times, and what their intervals make of it.
 
-    `few_blocks`: one step is of fewer than three launches.
+    `few_blocks`: fewer than three launches.
     """
 
     value: float
@@ -205,9 +204,9 @@ class Ratio(msgspec.Struct, frozen=True):
 
 
 class Subtraction(msgspec.Struct, frozen=True):
-    """What subtracting times calls communication, beside what was measured; may be negative.
+    """What subtracting times calls communication, beside what was measured.
 
-    `error_ns` is the estimate less exposed communication, `ratio` the estimate over it.
+    `error_ns`: the estimate less exposed communication. `ratio`: over it.
     """
 
     estimate_ns: float
@@ -224,9 +223,9 @@ class Subtraction(msgspec.Struct, frozen=True):
 
 
 class WeakRow(msgspec.Struct, frozen=True):
-    """A cell against the 1-GPU cell of its batch per GPU; `ideal_` is what an efficiency of 1 would give.
+    """A cell against the 1-GPU cell of its batch per GPU.
 
-    `scaled_speedup` is `efficiency` times `gpus`.
+    `ideal_step_ns`: at an efficiency of 1. `scaled_speedup`: `efficiency` times `gpus`.
     """
 
     cell: str
@@ -250,7 +249,10 @@ class WeakRow(msgspec.Struct, frozen=True):
 
 
 class StrongRow(msgspec.Struct, frozen=True):
-    """A cell against the 1-GPU cell of its global batch; `efficiency` is `speedup` over `gpus`."""
+    """A cell against the 1-GPU cell of its global batch.
+
+    `efficiency`: `speedup` over `gpus`.
+    """
 
     cell: str
     strategy: str
@@ -269,7 +271,7 @@ class StrongRow(msgspec.Struct, frozen=True):
 class Scaling(msgspec.Struct, frozen=True):
     """A sweep's study: `weak` and `strong` have a row for each of `cells`, in order.
 
-    `limits` say for each strategy, on most devices, what made its step longer than on one.
+    `limits`: what made each strategy's step longer on most devices than on one.
     """
 
     schema: str

@@ -194,8 +194,7 @@ def _is_short(bucket: NamedBucket) -> bool:
 class BucketRow(msgspec.Struct, frozen=True):
     """One reduction of a DDP bucket on one rank: docs/measuring.md, Buckets.
 
-    `pass` counts backwards of the step; `collective` is an index into `collectives`; `share_of_exposed` is of the
-    window's.
+    `pass`: counts backwards of the step. `collective`: its index. `share_of_exposed`: of the window's.
     """
 
     rank: int

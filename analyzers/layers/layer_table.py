@@ -352,7 +352,7 @@ def _is_lost(measured: Measured) -> bool:
 
 
 class LayerComm(msgspec.Struct, frozen=True):
-    """A layer's share of a bucket's communication by bytes, or a sharded module's own."""
+    """A layer's share of a bucket's communication, or a sharded module's own."""
 
     kind: str
     direction: str = msgspec.field(name="pass")
@@ -368,7 +368,7 @@ class LayerComm(msgspec.Struct, frozen=True):
 class LayerRow(msgspec.Struct, frozen=True):
     """One layer, or a line that is none (in brackets), in one window: docs/measuring.md, Layers.
 
-    In brackets all outside of the backward is forward. `bucket` holds most of the layer.
+    `forward_ns`: in brackets all but the backward. `bucket`: that holds most of it.
     """
 
     rank: int

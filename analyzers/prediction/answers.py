@@ -19,9 +19,9 @@ UNTRUSTED = "not to be trusted"
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The run's own settings, measured and replayed; `error` is replayed over measured, less 1.
+    """The run's own settings, measured and replayed.
 
-    `on_cpus`: `gpus` counts ranks.
+    `error`: replayed over measured, less 1. `on_cpus`: `gpus` counts ranks.
     """
 
     bucket_mb: float | None
@@ -37,11 +37,11 @@ class Baseline(msgspec.Struct, frozen=True):
 class Predicted(msgspec.Struct, frozen=True):
     """One change of the step, and what it brings.
 
-    `kind` is `caps`, `gpus`, `links` or `fsdp` of settings, else the scenario; `at` where, `value` what is tried.
-    `interval_ns` of settings is as wide as the run's steps are known; where it holds 0, the gain is not `reliable`.
-    `step_ns` is the measured step (of odd steps, the mean one) less the gain. Settings alone have what follows
-    `reliable`: `link_gbps` is the reductions' bus bandwidth, `latency_us` the smallest one's time, `efficiency` the
-    step of one GPU that synchronizes nothing over this one.
+    Settings alone have what follows `reliable`. `kind`: `caps`, `gpus`, `links`, `fsdp`, else the scenario. `at`:
+    where. `value`: what is tried. `step_ns`: the measured step less the gain; of odd steps, the mean one.
+    `interval_ns`: of settings as wide as the run's steps are known. `reliable`: it does not hold 0. `link_gbps`: the
+    reductions' bus bandwidth. `latency_us`: the smallest one's time. `efficiency`: the step of one GPU that
+    synchronizes nothing, over this one.
     """
 
     kind: str
@@ -95,9 +95,9 @@ class Predicted(msgspec.Struct, frozen=True):
 
 
 class Prediction(Predicted, frozen=True, kw_only=True):
-    """A prediction, and in `why` what speaks against it.
+    """A prediction, and what speaks against it.
 
-    `of_degree`: how much of it is asked for, not found; `is_finding`: a definite cure brings enough.
+    `why`: what speaks against it. `of_degree`: how much is asked for, not found. `is_finding`: a definite cure.
     """
 
     why: Notices | None
@@ -106,13 +106,19 @@ class Prediction(Predicted, frozen=True, kw_only=True):
 
 
 class Recommended(Predicted, frozen=True, kw_only=True):
-    """The recommended prediction; `why` says what for."""
+    """The recommended prediction.
+
+    `why`: what for.
+    """
 
     why: str
 
 
 class AtGpus(msgspec.Struct, frozen=True):
-    """The setting with the shortest step on so many GPUs; `hidden`: at most `little` or `noise_ns` of it is exposed."""
+    """The setting with the shortest step on so many GPUs.
+
+    `hidden`: at most `little` or `noise_ns` of it is exposed.
+    """
 
     gpus: int
     bucket_mb: float | None
@@ -125,7 +131,7 @@ class AtGpus(msgspec.Struct, frozen=True):
 
 
 class ScaleOut(msgspec.Struct, frozen=True):
-    """The best setting of each number of GPUs; `hidden`: no more than `little` or `noise_ns` is exposed."""
+    """The best setting of each number of GPUs."""
 
     noise_ns: int
     little: float
@@ -136,9 +142,8 @@ class ScaleOut(msgspec.Struct, frozen=True):
 class WhatIf(msgspec.Struct, frozen=True):
     """All predictions of a run: the largest gain first, then those of degree, then settings.
 
-    `recommended` is the best setting that was asked for, else the first finding; null where its gain is
-    not told apart from nothing. Settings closer than `uncertainty_ns`
-    are not told apart. `as_recorded`: links, buffers and dtype are the run's.
+    `recommended`: the best setting that was asked for, else the first finding. `uncertainty_ns`: settings that are
+    closer are not told apart. `as_recorded`: links, buffers and dtype are the run's.
     """
 
     schema: str

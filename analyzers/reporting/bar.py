@@ -23,7 +23,7 @@ _DEVICE = (COMPUTE, TRANSFER, UNRESOLVED, COPY)
 class Bar(msgspec.Struct, frozen=True):
     """Parts of the mean typical step over ranks, which add up exactly: docs/measuring.md, The headline.
 
-    `of`: `unprofiled`, by replay, or `profiled`. `idle_or_wait_ns` is both, where nothing tells them apart.
+    `of`: `unprofiled`, by replay, or `profiled`. `idle_or_wait_ns`: both, where nothing tells them apart.
     """
 
     of: str

@@ -56,8 +56,7 @@ from analyzers.units import between_ms, ms
 class Window(msgspec.Struct, frozen=True):
     """One profiled step on one device: docs/measuring.md, Where a window's time went.
 
-    `contention_ns` is how much longer compute took beside communication. `exposed_transfer_ns` is a bound where
-    `summary.transfer_is_bound`. The summary is of `typical` windows.
+    `exposed_transfer_ns`: a bound where `summary.transfer_is_bound`.
     """
 
     rank: int
@@ -93,11 +92,12 @@ class Representative(msgspec.Struct, frozen=True):
 
 
 class Summary(LazyStruct, frozen=True):
-    """What typical windows come to; `windows` and `shares` by measure, idle time as `idle_input_ns` and so on.
+    """What typical windows come to.
 
-    `representative` has median span. `advice` has gains from a tenth of the step on, then the rest, each the largest
-    first; `of_degree` would come on top; `advice_together_ns` is all of it replayed at once. `layers_from`: `modules`,
-    `fsdp`, `operators`, or `nodes` of the backward. `charges` are null where launches are not recorded or nobody asked.
+    `windows`: by measure, as `shares`, idle time as `idle_input_ns` and so on. `representative`: of median span.
+    `advice`: gains from a tenth of the step on, then the rest, each the largest first. `layers_from`: `modules`,
+    `fsdp`, `operators`, `nodes` of the backward. `charges`: null: no launches are recorded, or nobody asked.
+    `advice_together_ns`: all replayed at once.
     """
 
     windows: dict[str, Spread]
@@ -133,7 +133,10 @@ REPORT_SCHEMA, OLDER_REPORTS = "tracer.report/3", ("tracer.report/2",)
 
 
 class MarkedRank(msgspec.Struct, frozen=True):
-    """A rank that stands out: `late`, others wait for it, or `slow`."""
+    """A rank that stands out.
+
+    `mark`: `late` or `slow`.
+    """
 
     rank: int
     mark: str
@@ -143,11 +146,10 @@ class MarkedRank(msgspec.Struct, frozen=True):
 class Headline(msgspec.Struct, frozen=True):
     """The first screen's sentence: docs/measuring.md, The headline.
 
-    `step_ns` is unprofiled, `profiled_step_ns` the median window, `mark_ns` the host's mark where windows cover less
-    than nine tenths of it. `problem` is null where nothing takes 1 %; `code` is its advice, `compute`, or a part:
-    `idle`, `exposed_wait`, `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `gain_ns` is null for a bound;
-    `share` is of the step (of odd steps, the mean one). `trust` is `high`, `fair` or `low`; marked ranks are `late` or
-    `slow`. `step_word` is `trace` where no step is marked.
+    `step_ns`: unprofiled. `profiled_step_ns`: the median window. `share`: of the step; of odd steps, of the mean one.
+    `trust`: `high`, `fair`, `low`. `code`: of the advice, `compute`, or a part: `idle`, `exposed_wait`,
+    `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `mark_ns`: the host's mark, where windows cover less than
+    nine tenths of it. `step_word`: `trace` where no step is marked. `gain_ns`: null of a bound.
     """
 
     step_ns: float | None
@@ -176,11 +178,10 @@ MOST_APART = 2
 
 
 class ControlFigures(msgspec.Struct, frozen=True):
-    """The controls' medians, a step.
+    """The controls' medians: docs/measuring.md, What the profiler does to it: light and full windows, controls.
 
-    `unprofiled_mean_ns` counts odd steps in, by their distance `odd_every` where known. `distortion` is profiled over
-    unprofiled, `sync_cost_ns` unprofiled less nosync, `host_step_ns` by rank what launching a step takes.
-    `intervals_ns` (of 95 %) and `blocks_ns` have the same names.
+    `unprofiled_mean_ns`: with odd steps. `host_step_ns`: launching a step, by rank. `intervals_ns`, `blocks_ns`: by the
+    same names, intervals of 95 %.
     """
 
     unprofiled_step_ns: int | None = None
@@ -238,7 +239,10 @@ class ControlFigures(msgspec.Struct, frozen=True):
 
 
 class LinkFacts(msgspec.Struct, frozen=True):
-    """What ranks communicate over; `limit_gbps` is one way, `source` who says so, or why it is null."""
+    """What ranks communicate over.
+
+    `limit_gbps`: one way. `source`: who says so, or why not.
+    """
 
     devices: list[str] = []
     transport: str | None = None
@@ -249,10 +253,8 @@ class LinkFacts(msgspec.Struct, frozen=True):
 class RunFacts(msgspec.Struct, frozen=True):
     """What is known of the run; much of it from run.json alone.
 
-    `ranks` could be read. `origin_ns`, the epoch time of time 0, exceeds a float's digits. `times_from`: `light` or
-    `full` windows. `clock` is how far ranks are ahead of the lowest; null: no collective ties them. `limit_gbps` of
-    links is one way; `source` says who says so, or why it is null. `rank_source`: `run.json`, `trace`, `file` (its
-    name, or `--rank`) or `guessed`. `steps_inferred`: nothing marks steps, and a note says what they were told by.
+    `ranks`: those read. `origin_ns`: the epoch time of time 0. `times_from`: `light` or `full` windows. `rank_source`:
+    `run.json`, `trace`, `file` (its name, or `--rank`), `guessed`.
     """
 
     name: str
@@ -289,11 +291,9 @@ class RunFacts(msgspec.Struct, frozen=True):
 
 
 class Report(LazyStruct, frozen=True):
-    """All that the text report, the page, CSV and TensorBoard show.
+    """All that text, page, CSV and TensorBoard show.
 
-    Medians do not add up; `windows`, `buckets` and `layers` do. `kernels`, `operators` and `regions` are each rank's 50
-    longest. `waiting` is what a device waited, and others for it. `traffic` is bytes of a step and rank, by
-    purpose.
+    `kernels`, `operators`: each rank's 50 longest. `traffic`: bytes of a step and rank, by purpose.
     """
 
     schema: str
@@ -345,7 +345,7 @@ class DigestGroup(msgspec.Struct, frozen=True):
 class Digest(msgspec.Struct, frozen=True):
     """What a report comes to, in some kilobytes, under the report's names.
 
-    `groups` are the eight most exposed. Notices are counted by code.
+    `groups`: the eight most exposed. `warnings`, `notes`: how many of each code.
     """
 
     schema: str

@@ -19,7 +19,10 @@ GRADIENTS = "gradients"
 
 
 class GradientBandwidth(msgspec.Struct, frozen=True):
-    """Collectives that reduce gradients, over steps; `bus_bytes` are bytes times the ring's factor."""
+    """Collectives that reduce gradients, over steps.
+
+    `bus_bytes`: times the ring's factor.
+    """
 
     bytes: int | None = None
     bus_bytes: float | None = None

@@ -17,7 +17,10 @@ from analyzers.trace import GLOO_BACKEND, Collective
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """One collective on a lane; `resolved`: what is left of its waiting is transfer."""
+    """One collective on a lane.
+
+    `resolved`: what is left of waiting is transfer.
+    """
 
     start_ns: int
     dur_ns: int
@@ -29,7 +32,10 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """One lane of a timeline; `busy` is each cell's covered share."""
+    """A lane of a timeline.
+
+    `busy`: each cell's covered share.
+    """
 
     label: str
     kind: str
@@ -38,10 +44,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """The representative window, in `cells` of equal length.
-
-    `busy` is each cell's covered share. Marks are collectives; `resolved`: what is left of waiting is transfer.
-    """
+    """The representative window, in cells of equal length."""
 
     rank: int
     device: int | str

@@ -31,7 +31,10 @@ _REMEDY = (
 
 
 class OddStep(msgspec.Struct, frozen=True):
-    """A step that is longer than the typical ones, by its longest window."""
+    """A step longer than the typical ones.
+
+    `span_ns`: of its longest window.
+    """
 
     step: int
     span_ns: int
@@ -41,8 +44,7 @@ class OddStep(msgspec.Struct, frozen=True):
 class Steps(msgspec.Struct, frozen=True):
     """Typical steps and others: docs/measuring.md, Typical and odd steps.
 
-    `every` is the distance of odd steps, if even; `pauses` how many make them. `profile_start` is a first step that the
-    profile's start made longer.
+    `every`: the distance of odd steps, if even. `pauses`: how many make them.
     """
 
     typical: list[int]

@@ -36,7 +36,10 @@ class CalibratedLinks(msgspec.Struct, frozen=True):
 
 
 class CalibrationRow(msgspec.Struct, frozen=True):
-    """The mean time of back-to-back operations, the median of three blocks."""
+    """One collective at one size.
+
+    `time_ns`: the mean of back-to-back operations, the median of three blocks.
+    """
 
     collective: str
     group_size: int
@@ -50,7 +53,7 @@ class CalibrationRow(msgspec.Struct, frozen=True):
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """What links can do: a collective at a size each.
 
-    Rows by hand, or from nccl-tests' output, need `collective`, `group_size`, `bytes` and `time_ns` alone.
+    Rows by hand, or from nccl-tests' output, need `collective`, `group_size`, `bytes`, `time_ns` alone.
     """
 
     schema: str = SCHEMA

@@ -36,9 +36,10 @@ Numbered = tuple[Int64, Mask]
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
-    """Steps that were only timed: by rank, a list per block; `numbers` are theirs in the recording, from 1.
+    """Steps that were timed.
 
-    `by_launch`: each block is a launch. Older recordings have each block's mean, `samples_ns`.
+    `steps_ns`: by rank, a list per block. `samples_ns`: older recordings' means of blocks. `numbers`: of the steps,
+    from 1. `by_launch`: each block is a launch.
     """
 
     steps_ns: dict[str, list[list[int]]] = {}
@@ -215,7 +216,7 @@ def _pad_block(ranks: Sequence[Sequence[int]]) -> Float64:
 class Controls(msgspec.Struct, frozen=True):
     """Steps that were only timed, in turn with profiled ones.
 
-    `light` and `full` are under these profiles; `host` is what launching a step takes the CPU.
+    `light`, `full`: under these profiles. `host`: what launching a step takes the CPU.
     """
 
     unprofiled: Control | None = None

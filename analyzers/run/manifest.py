@@ -50,23 +50,26 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """One DDP bucket: bytes without a communication hook, parameters by index."""
+    """One DDP bucket.
+
+    `nbytes`: without a communication hook. `parameters`: by index.
+    """
 
     nbytes: int
     parameters: list[int]
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The most memory in use, by rank; on a CPU resident memory."""
+    """The most memory in use, by rank; on a CPU resident."""
 
     source: str
     peak_bytes: dict[str, int]
 
 
 class DeviceState(msgspec.Struct, frozen=True):
-    """One device in one round, before its light window.
+    """A device before a round's light window.
 
-    `reasons` hold its clocks down, in NVML's words, such as `sw_power_cap`.
+    `reasons`: hold its clocks down, in NVML's words.
     """
 
     device: int
@@ -100,10 +103,10 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
 
 
 class TrainingSettings(msgspec.Struct, frozen=True):
-    """Settings beside those of parallelism, on the first rank.
+    """Other settings, on the first rank.
 
-    `autocast` or `forwards_per_step` null: off or not seen. `memory_format`: `channels_last`, `contiguous` or `mixed`.
-    `allocator` is `PYTORCH_CUDA_ALLOC_CONF`.
+    `allocator`: `PYTORCH_CUDA_ALLOC_CONF`. `autocast`: null: off or not seen. `memory_format`: `channels_last`,
+    `contiguous`, `mixed`.
     """
 
     loaders: list[LoaderSettings] = []
@@ -118,8 +121,8 @@ class TrainingSettings(msgspec.Struct, frozen=True):
 class HostStates(msgspec.Struct, frozen=True):
     """A rank's host in each `step` of the recording.
 
-    Python's collections took `gc_ns`. The main thread waited for a core for `runnable_ns`, was switched out while it
-    could run (`switches`), and read pages from disk (`faults`). `autograd_runnable_ns` is of autograd's threads.
+    `gc_ns`: Python's collections. `runnable_ns`: the main thread waited for a core. `autograd_runnable_ns`: autograd's.
+    `switches`: while it could run. `faults`: read from disk.
     """
 
     step: list[int] = []  # its number in the recording, from 1
@@ -133,7 +136,10 @@ class HostStates(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """What was trained on: `CIFAR-10`, `digits`, or `synthetic`, whose accuracy means nothing."""
+    """What was trained on.
+
+    `name`: `CIFAR-10`, `digits`, or `synthetic`, whose accuracy means nothing.
+    """
 
     name: str
     samples: int
@@ -141,9 +147,9 @@ class Dataset(msgspec.Struct, frozen=True):
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """One whole epoch without a profiler, on the slowest rank; the first is warm-up.
+    """A whole epoch without a profiler, on the slowest rank; the first is warm-up.
 
-    `accuracy` is of the test set (synthetic: of training batches); `loss` null: training diverged.
+    `loss`: null: diverged. `accuracy`: of the test set; synthetic: of training batches.
     """
 
     epoch: int
@@ -155,12 +161,11 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """run.json: how a run was recorded; over several hosts each `ranks0-7` has its own.
+    """How a run was recorded; over several hosts each `ranks0-7` has its own.
 
-    `environment` has variables that decide how ranks communicate or what profiling costs. `strategy`: `ddp`, `fsdp`,
-    `dp`, `tensor`, `pipeline`, `context`, `expert`, joined by `+`, or `single`. `bucket_cap_mb` null: DDP's default, or
-    no DDP. `settings` are the built-in workload's, their `ddp` is DDP's logging data. `profiler` has the plan and the
-    rounds kept. `buckets` have `parameters` by index. All keys have defaults.
+    All keys have defaults. `environment`: what decides how ranks communicate or what profiling costs. `strategy`:
+    `ddp`, `fsdp`, `dp`, `tensor`, `pipeline`, `context`, `expert`, joined by `+`, or `single`. `bucket_cap_mb`: null:
+    DDP's default, or no DDP. `settings`: the built-in workload's; `ddp`: DDP's logging data.
     """
 
     schema: str = SCHEMA

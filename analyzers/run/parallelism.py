@@ -16,7 +16,10 @@ _LISTED = 4
 
 
 class RecordedMesh(msgspec.Struct, frozen=True, kw_only=True):
-    """One DeviceMesh."""
+    """One DeviceMesh.
+
+    `groups`: by rank, along `dims`.
+    """
 
     dims: list[str | None]
     shape: list[int]
@@ -26,10 +29,11 @@ class RecordedMesh(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
-    """Units that FSDP wraps alike: `count` on the rank with most; `*` in `modules` stands for a number.
+    """Units that FSDP wraps alike.
 
-    `version` 1 is FullyShardedDataParallel, 2 `fully_shard`. `reshard_after_forward` may be a number of ranks;
-    `_prefetch` counts units gathered ahead. `reduce_scatter_group`: it has a group of its own.
+    `modules`: `*` is a number. `count`: on the rank with most. `version`: 1: FullyShardedDataParallel, 2:
+    `fully_shard`. `reshard_after_forward`: or a number of ranks. `forward_prefetch`, `backward_prefetch`: units
+    gathered ahead. `reduce_scatter_group`: its own.
     """
 
     modules: str
@@ -52,7 +56,7 @@ class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
 class StyledModules(msgspec.Struct, frozen=True, kw_only=True):
     """Modules that are split alike.
 
-    `styles` are classes of ParallelStyle; `placements`, such as `S(0)`, are by parameter, along `dims`.
+    `styles`: classes of ParallelStyle. `placements`: as `S(0)`, by parameter, along `dims`.
     """
 
     modules: str
@@ -63,7 +67,10 @@ class StyledModules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedPipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipeline's schedule, by its class; `group_of_rank` carries its messages."""
+    """A pipeline's schedule.
+
+    `schedule`: its class. `group_of_rank`: carries its messages.
+    """
 
     schedule: str
     microbatches: int | None = None
@@ -80,7 +87,10 @@ class SequenceBuffer(msgspec.Struct, frozen=True):
 
 
 class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Context parallelism; null is what was not seen."""
+    """Context parallelism.
+
+    `balanced`: under a causal mask.
+    """
 
     dims: list[str] = []
     ranks: int | None = None
@@ -91,7 +101,10 @@ class RecordedContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
-    """What torch.compile compiled: modules (`*` stands for a number) and frames."""
+    """What torch.compile compiled.
+
+    `modules`: `*` is a number.
+    """
 
     modules: list[str] = []
     frames: int | None = None
@@ -101,8 +114,7 @@ class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
 class Parallelism(msgspec.Struct, frozen=True, kw_only=True):
     """How a program is parallelized, as found in its processes; more may be in use.
 
-    `unknown` says, by strategy, why settings could not be read; `left_out` counts rows beyond 64 of a list. A mesh has,
-    by rank, its `groups` along `dims`; a context's work is `balanced` under a causal mask.
+    `unknown`: why not. `left_out`: rows beyond 64 of a list.
     """
 
     strategies: list[str] = []

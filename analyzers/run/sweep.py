@@ -36,9 +36,10 @@ Name = Annotated[str, Meta(pattern=rf"^{SAFE_NAME.pattern}\Z")]
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """One recording of the grid: `gpus` devices (on a CPU, ranks), `batch` samples on each.
+    """One recording of the grid.
 
-    `strategy` is `ddp`, `dp`, `fsdp`, or on one device `single`. `skipped`: a smaller batch was out of memory.
+    `strategy`: `ddp`, `dp`, `fsdp`, on one device `single`. `gpus`: on a CPU ranks. `state`: `skipped`: a smaller batch
+    was out of memory.
     """
 
     name: Name
@@ -61,7 +62,7 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """sweep.json: a grid's cells, each a recording in a folder beside it; rewritten after every cell."""
+    """A grid's cells, each a recording in a folder beside it; rewritten after every cell."""
 
     schema: str = SCHEMA
     name: str

@@ -23,7 +23,7 @@ from analyzers.comparison import CHANGES, SWEEP_TABLES
 from analyzers.prediction import SCENARIOS
 from analyzers.reporting import NAMED_UNITS, TABLES, Table
 from tests.support.options import own_options, parsers, shared_options
-from tests.support.reference import anchor, reference
+from tests.support.reference import anchor, codes, reference
 from tracer.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ README = "".join((ROOT / page).read_text() for page in ("README.md", "docs/ci.md
 SHARED = COMMAND_PAGES / "README.md"
 WRITTEN_BEGINS = "<!-- `make docs` writes from here -->"
 WRITTEN_ENDS = "<!-- to here -->"
-FORMATS, PYTHON = DOCS / "formats.md", DOCS / "python.md"
+FORMATS, NOTICES, PYTHON = DOCS / "formats.md", DOCS / "dev" / "notices.md", DOCS / "python.md"
 # Pictures of samples' pages: the run, and what of its page is seen; where that is nothing, its head and the timeline.
 PAGE_PICTURES = {"page": ("resnet18-ddp2-sick", ""), "page-timeline": ("resnet50-ddp4-bf16", "#timeline")}
 BETWEEN = ".trust, #advice, .warnings, nav, .tools, .inside { display: none }"
@@ -76,8 +76,13 @@ def _between(page: str, text: str) -> str:
 
 
 def with_reference(page: str) -> str:
-    """The page of formats with all keys and codes in their place."""
+    """The page of formats with all keys in their place."""
     return _between(page, reference())
+
+
+def with_codes(page: str) -> str:
+    """The page of notices with all codes in their place."""
+    return _between(page, codes())
 
 
 def with_frames(page: str) -> str:
@@ -230,5 +235,6 @@ if __name__ == "__main__":
     else:
         write_options()
         FORMATS.write_text(with_reference(FORMATS.read_text()))
+        NOTICES.write_text(with_codes(NOTICES.read_text()))
         PYTHON.write_text(with_frames(PYTHON.read_text()))
         write_output()

@@ -1,4 +1,4 @@
-"""The keys of documents and the codes of notices, as docs/formats.md has them."""
+"""The keys of documents, as docs/formats.md has them, and the codes of notices, as docs/dev/notices.md has them."""
 
 from __future__ import annotations
 
@@ -34,19 +34,27 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
     "The scaling study": Scaling,
     "The calibration": Calibration,
 }
-CODES = "Codes of notices"
+# Where codes are explained, from the page of formats on.
+CODES = "dev/notices.md"
 # What a key's name may end in that says what kind of number it is.
 UNITS = re.compile(r"(.*_)?(ns|us|n?bytes|mb|gbps|mhz|w|c|per_s)")
 # Keys that are whole numbers, or a device's index or `cpu`, in whatever holds them: the page says so once.
-WHOLE = ("rank", "step", "steps", "bucket", "count", "gpus", "batch", "group_size")
-# A type of at most so many keys that stands in one place, and of which there is no more to say, is written there.
-MOST_FOLDED = 6
+WHOLE = (
+    *("rank", "world_size", "step", "steps", "rounds", "launches", "gpus", "batch", "batch_per_gpu", "samples"),
+    *("bucket", "stage", "microbatches", "parameters", "collective", "group_size", "count", "calls"),
+)
+# A type that adds at most so many keys where it stands, and of which no more than they is explained, is written there.
+MOST_FOLDED = 8
+# A first line such as `One thing: docs/measuring.md, Its heading.`
+LEADING = re.compile(r"^(.+): docs/((?:\w+/)*\w+\.md), ([^.;()]+)")
+# A sentence such as "`queued_ns`, `late_ns`: what they are."
+OF_KEYS = re.compile(r"((?:`\w+`(?:, )?)+): (.*)\.")
 NAMES: dict[Any, str] = {str: "text", Notices: "text", int: "int", float: "number", bool: "bool", Any: "any"}
 
 
 def reference() -> str:
-    """Everything that docs/formats.md says of keys and codes: a section for each document, each type once."""
-    return "\n\n".join([*_documents(), f"## {CODES}\n\n{said(Code)}\n\n{said(Weight)}\n\n{codes()}"])
+    """Everything that docs/formats.md says of keys: a section for each document, each type once."""
+    return "\n\n".join(_documents())
 
 
 def _documents() -> Iterator[str]:
@@ -75,9 +83,17 @@ def held(root: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
 @cache
 def is_folded(kind: type[msgspec.Struct]) -> bool:
-    """Tell whether a type's keys stand in the one place that holds it."""
-    few = len(kind.__struct_fields__) <= MOST_FOLDED and "\n" not in said(kind)
-    return few and sum(_mentions(hint, kind) for other in _all() for hint in _own(other).values()) == 1
+    """Tell whether a type's keys stand wherever it is held: few, with all that is said of them."""
+    if kind in DOCUMENTS.values() or LEADING.match(inspect.getdoc(kind) or ""):
+        return False
+    # Neighbors of one type are written together.
+    places = sum(_mentions(hint, kind) for other in _all() for hint, _ in groupby(_own(other).values()))
+    return places * _count_keys(kind) <= MOST_FOLDED and all(names for names, _ in _sentences(kind))
+
+
+def _count_keys(kind: type[msgspec.Struct]) -> int:
+    inside = [other for other in held(kind) if other is not kind and is_folded(other)]
+    return sum(len(_own(each)) for each in (kind, *inside))
 
 
 @cache
@@ -101,18 +117,34 @@ def _bases(kind: type[msgspec.Struct]) -> list[type[msgspec.Struct]]:
 
 
 def section(kind: type[msgspec.Struct]) -> str:
-    """Return a type's docstring and its keys."""
-    return f"{said(kind)}\n\n{keys(kind)}."
+    """Return a type's docstring and its keys; what it says of a key stands behind that key."""
+    first, *rest = said(kind).split("\n\n")
+    left = " ".join(text for names, text in _sentences(kind) if not names)
+    return "\n\n".join([first, *([left] if rest and left else []), f"{keys(kind)}."])
+
+
+def _sentences(kind: type[msgspec.Struct | Weight]) -> Iterator[tuple[list[str], str]]:
+    """Yield what stands behind a docstring's first line: a sentence, or neighboring keys and what is said of them."""
+    own = [*kind] if issubclass(kind, Enum) else [field.encode_name for field in msgspec.structs.fields(kind)]
+    _, *rest = said(kind).split("\n\n")
+    for sentence in re.split(r"(?<=\.) (?=[`A-Z])", " ".join(" ".join(rest).split())):
+        found = OF_KEYS.fullmatch(sentence)
+        names = re.findall(r"`(\w+)`", found[1]) if found else []
+        first = own.index(names[0]) if names and names[0] in own else 0
+        if found and names == own[first : first + len(names)]:
+            yield names, found[2]
+        elif sentence:
+            yield [], sentence
 
 
 def said(kind: type) -> str:
-    """Return a docstring; what it names in docs/ is linked."""
-    return re.sub(r"docs/((?:\w+/)*(\w+)\.md)(?:, ([^.;()]+))?", _link, inspect.cleandoc(kind.__doc__ or ""))
+    """Return a docstring; what names a heading in docs/ leads to it."""
+    return LEADING.sub(_link, inspect.cleandoc(kind.__doc__ or ""))
 
 
 def _link(found: re.Match[str]) -> str:
-    page, name, heading = found.groups()
-    return f"[{name}]({page})" if heading is None else f"[{heading}]({page}#{anchor(heading)})"
+    words, page, heading = found.groups()
+    return f"[{words}]({page}#{anchor(heading)})"
 
 
 def anchor(heading: str) -> str:
@@ -123,18 +155,21 @@ def anchor(heading: str) -> str:
 def keys(kind: type[msgspec.Struct]) -> str:
     """Return a type's keys as its JSON has them, neighbors of one type together."""
     hints = _own(kind)
+    behind = {names[-1]: f" ({text})" for names, text in _sentences(kind) if names}
     typed = [
-        _typed(field.encode_name, hints[field.name]) for field in msgspec.structs.fields(kind) if field.name in hints
+        _typed(field.encode_name, hints[field.name], behind)
+        for field in msgspec.structs.fields(kind)
+        if field.name in hints
     ]
     alike = [(name, ", ".join(key for key, _ in run)) for name, run in groupby(typed, lambda key: key[1])]
     runs = [f"{run}: {name}" if name else run for name, run in alike]
     return "; ".join([*(f"all of {spelled(base)}" for base in _bases(kind)), *runs])
 
 
-def _typed(key: str, hint: Any) -> tuple[str, str]:
+def _typed(key: str, hint: Any, behind: dict[str, str]) -> tuple[str, str]:
     """Return a key, with `?` where it may be null, and its type, empty where its name or the page's rule says it."""
     name, null = re.fullmatch(r"(.*?)(\??)", spelled(hint)).groups()
-    return f"`{key}`{null}", "" if _is_told(key, name) else name
+    return f"`{key}`{null}{behind.get(key, '')}", "" if _is_told(key, name) else name
 
 
 def _is_told(key: str, name: str) -> bool:
@@ -159,7 +194,7 @@ def spelled(hint: Any) -> str:
     if origin is dict:
         return f"{spelled(parts[1])}{{}}"
     if hint is Code:
-        return f"[code](#{anchor(CODES)})"
+        return f"[code]({CODES})"
     if hint in NAMES:
         return NAMES[hint]
     if issubclass(hint, Enum):
@@ -168,6 +203,11 @@ def spelled(hint: Any) -> str:
 
 
 def codes() -> str:
-    """Return all codes, by weight."""
-    by_weight = {weight: [f"`{code}`" for code in Code if code.facts.weight is weight] for weight in Weight}
-    return "\n".join(f"* **{weight}**: {', '.join(listed)}" for weight, listed in by_weight.items())
+    """Return all codes by weight, with when each is given, and what to do then."""
+    means = {name: text for names, text in _sentences(Weight) for name in names}
+    return "\n\n".join(f"## {weight}: {means[weight]}\n\n{_codes(weight)}" for weight in Weight)
+
+
+def _codes(weight: Weight) -> str:
+    of_weight = [code.facts for code in Code if code.facts.weight is weight]
+    return "\n".join(f"* `{facts.code}`: {'; '.join(filter(None, (facts.when, facts.do)))}" for facts in of_weight)

@@ -119,8 +119,8 @@ class AttentionTransfers(msgspec.Struct, frozen=True):
 class AttentionRow(msgspec.Struct, frozen=True):
     """Attention of one layer whose sequence is spread over ranks, beside its transfers.
 
-    `attention_ns` is each rank's, `imbalance` the most over the mean; `longer`: `attention` (the mean) or `transfer`
-    (all together). Times of members are added.
+    Times of members are added. `attention_ns`: by rank. `imbalance`: the most over the mean. `longer`: `attention`, the
+    mean, or `transfer`, all together.
     """
 
     step: int

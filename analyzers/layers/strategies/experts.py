@@ -255,10 +255,9 @@ def _why(unknown: Sequence[ExpertRow]) -> str:
 class ExpertRow(msgspec.Struct, frozen=True):
     """A layer's experts in a step and pass: docs/measuring.md, Experts and spread attention.
 
-    Times of members are added. `by_order`: no module calls, and layers are numbered dispatches. `pass` may be
-    `recomputed`; in a backward tokens are gradients. `tokens_to` has, by sender, what it sends to each of `ranks`.
-    `imbalance` is the most received bytes over the mean, on `busiest_rank`; `_for_busiest_ns` is waiting for that rank,
-    `wait_for_compute_ns` for ranks whose experts computed longer.
+    Times of members are added. `by_order`: layers are numbered dispatches. `pass`: may be `recomputed`; in a backward
+    tokens are gradients. `tokens_to`: by sender, to each of `ranks`. `wait_for_compute_ns`: for ranks whose experts
+    computed longer.
     """
 
     step: int

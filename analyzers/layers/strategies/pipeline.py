@@ -38,7 +38,10 @@ DEADLOCKED = "in the order seen on ranks {ranks}, actions wait for one another i
 
 
 class PipelineAction(msgspec.Struct, frozen=True):
-    """One microbatch's forward `F` or backward `B`; `I` and `W` where inputs' and weights' are apart."""
+    """One microbatch's forward or backward.
+
+    `kind`: `F`, `B`, `I`, `W`.
+    """
 
     kind: str
     microbatch: int
@@ -48,11 +51,7 @@ class PipelineAction(msgspec.Struct, frozen=True):
 
 
 class PipelineRow(msgspec.Struct, frozen=True):
-    """One stage of a pipeline in one step: docs/measuring.md, Pipelines.
-
-    `bubble_ns` has three parts, null where ranks are missing. Actions are `F`, `B`, `I` and `W`: `dur_ns` from the
-    first kernel of compute to the last, `busy_ns` while kernels ran.
-    """
+    """One stage of a pipeline in one step: docs/measuring.md, Pipelines."""
 
     rank: int
     step: int

@@ -19,7 +19,7 @@ _FORWARD = ActionKind.FORWARD.label
 
 
 class PipelineStage(msgspec.Struct, frozen=True):
-    """One stage: medians of its microbatches' `busy_ns`, and of its bubble."""
+    """Medians of one stage's microbatches' `busy_ns`, and of its bubble."""
 
     stage: int | None
     rank: int
@@ -39,10 +39,9 @@ class PipelineStage(msgspec.Struct, frozen=True):
 class PipelineSummary(msgspec.Struct, frozen=True):
     """One pipeline, medians over steps: docs/measuring.md, Pipelines.
 
-    `schedule` is 1F1B or GPipe as actions show, else run.json's word. `slowest` is the stage whose microbatches take
-    longest, `slower_by_ns` than the others' mean. `span_ns`, replayed with free messages, would be shorter by
-    `even_stages_ns`, and then by `more_microbatches_ns` (twice as many of half the time) or `interleaved_ns` (two
-    stages a rank).
+    `schedule`: 1F1B or GPipe as actions show, else run.json's word. `slowest`: the stage whose microbatches take
+    longest. `slower_by_ns`: than the others' mean. `span_ns`: with free messages. `even_stages_ns`: how much shorter
+    that would be. `more_microbatches_ns`: then with twice as many. `interleaved_ns`: or two stages a rank.
     """
 
     ranks: list[int]

@@ -33,7 +33,7 @@ PASSES = ("forward", "backward")
 
 
 class HiddenBy(msgspec.Struct, frozen=True):
-    """How long one line's compute ran beside communication."""
+    """How long a line's compute ran beside communication."""
 
     layer: str
     direction: str = msgspec.field(name="pass")  # forward or backward
@@ -76,8 +76,8 @@ _GATHER, _REDUCE = Collective.ALL_GATHER, Collective.REDUCE_SCATTER
 class ShardedCollective(msgspec.Struct, frozen=True):
     """One collective of FSDP's on one rank: docs/measuring.md, Sharded modules.
 
-    `prefetched`: an all-gather was called for before its module's turn. It stood for `queued_ns` behind others, the
-    last of kind `queued_behind`, and for `late_launch_ns`, exposed or not. `exposed_ns` has five parts.
+    `prefetched`: called for before its module's turn. `queued_ns`: behind others, exposed or not. `queued_behind`: the
+    last one's kind.
     """
 
     rank: int
@@ -109,8 +109,8 @@ class ShardedCollective(msgspec.Struct, frozen=True):
 class ShardedModule(msgspec.Struct, frozen=True):
     """What is packed for one sharded module in one window.
 
-    Copies are into and out of the all-gather's buffer; `reduce_ns` is of gradients, `other_ns` such as casts.
-    `reshard_after_forward`: parameters were gathered again.
+    `reshard_after_forward`: gathered again. `copy_in_ns`, `copy_out_ns`: of the all-gather's buffer. `reduce_ns`: of
+    gradients. `other_ns`: such as casts.
     """
 
     rank: int

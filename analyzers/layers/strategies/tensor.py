@@ -23,8 +23,7 @@ _DECOMPOSED = (Collective.ALL_GATHER, Collective.REDUCE_SCATTER)
 class TensorWindow(msgspec.Struct, frozen=True):
     """Activations' collectives in one window: docs/measuring.md, What asynchronous TP could hide.
 
-    `async_tp`: the trace has fused products and collectives; `symmetric_memory`: some are copies, or no kernels of
-    NCCL.
+    `async_tp`: products and collectives are fused. `symmetric_memory`: some are copies, or no NCCL kernels.
     """
 
     rank: int

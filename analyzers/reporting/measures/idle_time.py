@@ -37,7 +37,10 @@ class IdleCauses(msgspec.Struct, frozen=True):
 
 
 class IdlePhase(msgspec.Struct, frozen=True):
-    """One window's idle time in one phase."""
+    """One window's idle time in one phase.
+
+    `phase`: `forward`, `backward`, `optimizer`, `between_steps`, `unknown`.
+    """
 
     rank: int
     device: int | str
@@ -49,8 +52,8 @@ class IdlePhase(msgspec.Struct, frozen=True):
 class IdleLine(msgspec.Struct, frozen=True):
     """A rank's idle time of one cause and phase while its host was in one place.
 
-    `name` is the outermost operator, else the Python function, module or range; `(others)` for all but the longest.
-    `count` is gaps, or calls of `call`, which synchronizes.
+    `name`: the outermost operator, else the Python function, module or range; `(others)`: all but the longest, of a
+    phase. `call`: that synchronizes. `count`: of calls, else of gaps.
     """
 
     rank: int
@@ -75,8 +78,8 @@ class SynchronizingCall(msgspec.Struct, frozen=True):
 class WindowLaunches(msgspec.Struct, frozen=True):
     """Launches of one full window.
 
-    `shorter` of the `operations` are shorter than their launch call. `call_ns` is the calls' median, `launching_ns`
-    their sum; `waited_ns` is what `synchronizations` take of `host_ns`, the step on the CPU.
+    `shorter`: than their launch call. `call_ns`: the calls' median. `launching_ns`: their sum. `host_ns`: the step on
+    the CPU. `waited_ns`: in synchronizations.
     """
 
     rank: int
@@ -95,8 +98,7 @@ class WindowLaunches(msgspec.Struct, frozen=True):
 class IdleRows(LazyStruct, frozen=True):
     """Where idle time comes from, beyond each window's causes.
 
-    `phases`: `forward`, `backward`, `optimizer`, `between_steps` or `unknown`. `lines` are each cause's 20 longest of a
-    rank, the others as one for each phase.
+    `lines`: each cause's 20 longest of a rank.
     """
 
     phases: list[IdlePhase]
@@ -195,7 +197,10 @@ class DeviceInput(msgspec.Struct, frozen=True):
 
 
 class Input(msgspec.Struct, frozen=True):
-    """How long the CPU is in the loader (`fetch_ns`) and the device idles meanwhile, in full windows."""
+    """How long the CPU is in the loader, and the device idles meanwhile, in full windows.
+
+    `idle_ns`: meanwhile. `fetch_ns`: in the loader.
+    """
 
     idle_ns: Spread
     fetch_ns: Spread

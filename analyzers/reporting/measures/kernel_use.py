@@ -24,7 +24,7 @@ LEAST_COVERAGE = 0.8
 class KernelRow(msgspec.Struct, frozen=True):
     """One kernel, or one operator by what it launched: docs/measuring.md, What compute is.
 
-    `kind`: `compute`, `comm` or `copy`.
+    `kind`: `compute`, `comm`, `copy`.
     """
 
     rank: int
@@ -37,9 +37,9 @@ class KernelRow(msgspec.Struct, frozen=True):
 
 
 class RegionKernel(msgspec.Struct, frozen=True):
-    """One kernel of a compiled region, or at one place of a CUDA graph, in all windows of one rank.
+    """A kernel of a compiled region, or at a place of a CUDA graph, over all windows of a rank.
 
-    `fused` are operators that Inductor fused, such as `add_mul`.
+    `fused`: operators, as `add_mul`.
     """
 
     rank: int
@@ -77,8 +77,7 @@ def region_rows(run: RunSummary) -> list[RegionKernel]:
 class Compute(msgspec.Struct, frozen=True):
     """FLOPs of one step on one device: docs/measuring.md, What compute is.
 
-    The first four are null where `coverage` is under 80 %; `counted_` figures are of kernels with a count, `precisions`
-    shares of counted FLOPs.
+    `coverage`: under 80 % the keys before are null. `counted_flops`: and its like: of kernels with a count.
     """
 
     flops: int | None = None

@@ -47,9 +47,9 @@ class Outlier(msgspec.Struct, frozen=True):
 
 
 class OverDevices(msgspec.Struct, frozen=True):
-    """Devices' medians; own time is a device's step less its exposed waiting.
+    """Devices' medians.
 
-    `outliers` lie beyond the quartiles by three times their distance and 1 % of the step.
+    `slowest`, `median`, `fastest`: by own time, a step less its exposed waiting. `outliers`: far beyond the quartiles.
     """
 
     devices: int

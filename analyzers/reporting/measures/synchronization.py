@@ -31,9 +31,8 @@ class IdleFrom(StrEnum):
 class SyncCost(msgspec.Struct, frozen=True):
     """What gradient synchronization costs a step, means over typical windows, beside the control.
 
-    `profiled_ns` is the same of profiled windows. `contention_is_estimate`: of like kernels, not of a window without
-    synchronization; `contention_compared` is its share of the compute beside communication. `remainder_ns` is what the
-    control has more than the parts' sum.
+    `profiled_ns`: of profiled windows. `contention_is_estimate`: from like kernels. `contention_compared`: its share of
+    compute beside communication.
     """
 
     control_ns: int | None

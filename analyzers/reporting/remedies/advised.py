@@ -21,14 +21,13 @@ from analyzers.units import duration, percent, rounded_percent
 class Advice(msgspec.Struct, frozen=True):
     """What to change, what that would bring, and what was measured.
 
-    With a gain the code is `scenario`, as `tracer whatif --only` has it: `straggler`, `alike`, `experts`, `stages`,
-    `input`, `synchronize`, `copies`, `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`,
-    `caps`, `odd`, and of degree (asked for, not found) `hook`, `graph`, `links`, `hidden` or `host`. At most:
-    `data_parallel`, `contention`, `more_microbatches`, `interleaved_stages`, `attention_imbalance`,
-    `attention_transfer`, `reduce_scatter_group`, `max_connections`, `larger_units`, `sharded_transfer`, `async_tp`,
-    `fp32` or `layout`. `gain_ns` is by replay (of odd steps, of samples), in `interval_ns`; else `at_most_ns`. `at` is
-    the place, such as `rank 1`; null: the whole step. `share` as in Headline. `words` stand behind "with"; `value` is
-    what is tried, of a rank `compute`, `host` or `input`.
+    `code`: with a gain `scenario`, else, at most, `data_parallel`, `contention`, `more_microbatches`,
+    `interleaved_stages`, `attention_imbalance`, `attention_transfer`, `reduce_scatter_group`, `max_connections`,
+    `larger_units`, `sharded_transfer`, `async_tp`, `fp32`, `layout`. `at`: the place, as `rank 1`; null: the whole
+    step. `scenario`: as in `tracer whatif --only`: `straggler`, `alike`, `experts`, `stages`, `input`, `synchronize`,
+    `copies`, `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`, `caps`, `odd`; of degree
+    `hook`, `graph`, `links`, `hidden`, `host`. `of_degree`: how much is asked for, not found. `words`: behind "with".
+    `value`: what is tried; of a rank `compute`, `host`, `input`.
     """
 
     code: str
