@@ -17,7 +17,7 @@ from analyzers.prediction.first_sentence import FirstSentence
 from analyzers.prediction.options import Options
 from analyzers.rank import RunSummary, has_causes
 from analyzers.ranks import RankNumber
-from analyzers.reporting import Analyses, bar_of, run_facts, trusted
+from analyzers.reporting import Analyses, bar_of, judged, run_facts
 from analyzers.run import Calibration, Manifest, world_size
 from analyzers.scenarios import (
     CAPS,
@@ -125,8 +125,8 @@ class _Answering:
         """Return how far what is said can be trusted, as the report grades it, and why no further."""
         if recommended is not None and not recommended.reliable:
             return "low", "what is recommended is not to be trusted"
-        facts, bar = run_facts(self.analyses), bar_of(self.analyses)
-        return trusted(self.analyses, facts, bar, gain_ns, within_ns)
+        analyses = self.analyses
+        return judged(analyses, run_facts(analyses), bar_of(analyses)).trust(gain_ns, within_ns)
 
     # What predictions are made from.
 

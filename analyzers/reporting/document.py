@@ -17,7 +17,7 @@ from analyzers.collectives import (
     UnmatchedRow,
     WaitingRow,
 )
-from analyzers.json_documents import decoded, encoded
+from analyzers.json_documents import compact, decoded, encoded
 from analyzers.layers import (
     BucketRow,
     BucketSummary,
@@ -48,7 +48,7 @@ from analyzers.reporting.remedies import Advice
 from analyzers.reporting.step_timeline import Timeline
 from analyzers.reporting.typical_steps import Steps
 from analyzers.run import HIGH_DISTORTION, Dataset, DeviceState, Epoch, Memory, NumberedBy, TrainingSettings
-from analyzers.statistics import TENTH, Limits, Spread, is_told_apart
+from analyzers.statistics import LEAST_SHARE, TENTH, Limits, Spread, is_told_apart
 from analyzers.texts import brief
 from analyzers.units import between_ms, ms
 
@@ -389,7 +389,7 @@ def digest(document: Report) -> Digest:
         shares=summary.shares,
         bar=summary.bar,
         advice=summary.advice,
-        of_degree=summary.of_degree,
+        of_degree=[piece for piece in summary.of_degree if piece.share >= LEAST_SHARE],
         advice_together_ns=summary.advice_together_ns,
         groups=groups[:MOST_GROUPS],
         groups_left_out=max(len(groups) - MOST_GROUPS, 0),
@@ -399,8 +399,10 @@ def digest(document: Report) -> Digest:
 
 
 def to_summary_json(document: Report) -> str:
-    """Return what a report comes to as one small JSON document."""
-    return encoded(digest(document))
+    """Return what a report comes to as one small JSON document, a line per key."""
+    found = digest(document)
+    lines = [f'"{name}":{compact(getattr(found, name)).decode()}' for name in found.__struct_fields__]
+    return "{" + ",\n".join(lines) + "}"
 
 
 def from_json(text: str | bytes) -> Report:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.remedies import Advice
-from analyzers.scenarios import ODD, TENTH, Gain
+from analyzers.scenarios import ODD, TENTH, Gain, printed_interval
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,21 @@ def _is_suspected(analyses: Analyses, gain: Gain) -> bool:
 
 def _advice(gain: Gain, step_ns: float) -> Advice:
     scenario = gain.scenario
-    low_ns, high_ns = gain.interval_ns
+    low_ns, high_ns = map(round, gain.interval_ns)
     return Advice(
         scenario.kind,
         scenario.told.remedy,
         scenario.told.because,
         scenario.place,
         gain_ns=round(gain.gain_ns),
-        interval_ns=(round(low_ns), round(high_ns)),
+        interval_ns=(low_ns, high_ns),
         scenario=scenario.kind,
         problem=scenario.told.problem,
         share=min(gain.gain_ns / step_ns, 1.0) if step_ns else 0.0,
         of_degree=scenario.of_degree,
         words=scenario.words,
         value=scenario.value,
+        within_ns=printed_interval(scenario.kind, (low_ns, high_ns), max(step_ns - gain.gain_ns, 0.0)),
     )
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +25,8 @@ from analyzers.reporting.document import ControlFigures, Representative, RunFact
 from analyzers.reporting.found import found_advice
 from analyzers.reporting.headline import DrawnFrom, advice_of_sentence, headline, why_unresolved
 from analyzers.reporting.measures import DeviceSummary, idle_parts, idle_places, over_devices
-from analyzers.reporting.remedies import Evidence, advice_at_most
-from analyzers.reporting.trust import trusted
+from analyzers.reporting.remedies import Advice, Evidence, advice_at_most
+from analyzers.reporting.trust import Judged, judged
 from analyzers.reporting.typical_steps import Steps, odd_words
 from analyzers.run import Manifest
 from analyzers.statistics import Limits, is_told_apart, ratio, spreads, spreads_by
@@ -56,6 +57,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
     shares = {part: ratio(measures[part].sum(), total_ns) for part in fields_of((*PARTS, *EXPOSED, *IDLE_PARTS))}
     shares["overlap"] = ratio(rows.overlapped_comm_ns.sum(), int(rows.comm_ns.sum()))
     median, devices = analyses.median_window, _by_device(rows, measures)
+    rests_on = judged(analyses, facts, bar)
     bandwidths = bandwidth_rows(exchanged)
     drawn = DrawnFrom(
         facts,
@@ -81,12 +83,12 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         ),
         steps=analyses.typical.steps,
         verdict=verdict(facts, rows, shares, exchanged.transfer_is_bound, analyses.typical.steps),
-        headline=headline(drawn, trusted(analyses, facts, bar, *_named(drawn))),
+        headline=headline(drawn, rests_on.trust(*_named(drawn))),
         transfer_is_bound=exchanged.transfer_is_bound,
         communication=bandwidths,
         copies=lazy(lambda: copy_rows(exchanged)),
         unmatched_share=exchanged.unmatched_share,
-        advice=[*found.listed, *bounds],
+        advice=[_graded(piece, rests_on) for piece in (*found.listed, *bounds)],
         buckets=lazy(lambda: bucket_summaries(analyses.of_typical(analyses.bucket_rows), analyses.layout)),
         layers=lazy(lambda: layer_summaries(analyses.of_typical(analyses.layer_rows))),
         layers_from=Counter(measured.work.source for measured in analyses.run.measured).most_common(1)[0][0],
@@ -100,7 +102,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
             lambda: None if analyses.causes is None else charges_summary(analyses.causes, analyses.charge_rows)
         ),
         bar=bar,
-        of_degree=found.of_degree,
+        of_degree=[_graded(piece, rests_on) for piece in found.of_degree],
         advice_together_ns=found.together_ns if analyses.findings is not None or found.listed else None,
     )
 
@@ -109,6 +111,12 @@ def _named(drawn: DrawnFrom) -> tuple[int | None, Limits | None]:
     """Return the gain that the sentence names, and what it lies between; None where it names none."""
     advice = advice_of_sentence(drawn)
     return (None, None) if advice is None else (advice.gain_ns, advice.within_ns)
+
+
+def _graded(piece: Advice, rests_on: Judged) -> Advice:
+    """Grade a piece of advice as the sentence is that names one."""
+    trust, why = rests_on.trust(piece.gain_ns, piece.within_ns, "the gain")
+    return msgspec.structs.replace(piece, trust=trust, why=why)
 
 
 def _measures(analyses: Analyses) -> dict[str, NDArray[Any]]:

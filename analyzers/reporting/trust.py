@@ -1,9 +1,9 @@
-"""Trust: the grade of the first sentence, and its doubts."""
+"""Trust: the grade of the first sentence and of each piece of advice, and its doubts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzers.notices import Code, Weight
 from analyzers.reporting.analyses import Analyses
@@ -22,7 +22,7 @@ MUCH = 0.1
 
 @dataclass(frozen=True)
 class Judged:
-    """What is judged: the run's facts, the bar, the sentence's gain and what that lies between, and the replay's error.
+    """What is judged: the run's facts, the bar and the replay's error, and a gain with what that lies between.
 
     `idle_share`: idle time and waiting together; `is_damaged`: rows that figures rest on are damaged;
     `is_unmarked`: no step is marked in the traces;
@@ -31,13 +31,28 @@ class Judged:
 
     run: RunFacts
     bar: Bar
-    gain_ns: int | None
-    within_ns: Limits | None
     replay_error: float
     idle_share: float
     is_damaged: bool
     is_unmarked: bool
     is_early: bool
+    gain_ns: int | None = None
+    within_ns: Limits | None = None
+    gain_name: str = ""
+
+    def trust(
+        self, gain_ns: int | None, within_ns: Limits | None, gain_name: str = "the first gain"
+    ) -> tuple[str, str | None]:
+        """Return how far a gain can be trusted, high, fair or low, and why no further: docs/measuring.md, Trust.
+
+        Without a gain what all figures rest on is judged.
+        """
+        judged = replace(self, gain_ns=gain_ns, within_ns=within_ns, gain_name=gain_name)
+        for level in ("low", "fair"):
+            reasons = [doubt.words(judged) for doubt in _DOUBTS if doubt.grade == level and doubt.applies(judged)]
+            if reasons:
+                return level, "; ".join(dict.fromkeys(reasons))
+        return "high", None
 
     @property
     def missing(self) -> int:
@@ -83,7 +98,7 @@ class Doubt:
 
 
 def _gain_words(judged: Judged) -> str:
-    return f"the first gain may be anything {between_ms(judged.within_ns or (0, 0))}: try it, and compare"
+    return f"{judged.gain_name} may be anything {between_ms(judged.within_ns or (0, 0))}: try it, and compare"
 
 
 def _missing_words(judged: Judged) -> str:
@@ -156,26 +171,17 @@ _DOUBTS = (
 )
 
 
-def trusted(
-    analyses: Analyses, run: RunFacts, bar: Bar, gain_ns: int | None, within_ns: Limits | None
-) -> tuple[str, str | None]:
-    """Return how far a sentence can be trusted, and why no further: docs/measuring.md, Trust.
-
-    `gain_ns` is what it names, and `within_ns` what that lies between; None where it names none.
-    """
+def judged(analyses: Analyses, run: RunFacts, bar: Bar) -> Judged:
+    """Return what all figures of a run rest on."""
     codes = {warning.code for warning in run.warnings}
-    return _grade(
-        Judged(
-            run,
-            bar,
-            gain_ns,
-            within_ns,
-            _replay_error(analyses, bar),
-            bar.idle_of_mark(mark_length(analyses.typical_rows)),
-            any(code.facts.weight is Weight.DAMAGE for code in codes) or bool(analyses.typical_rows.doubted.any()),
-            bool(analyses.rows.unmarked.any()),
-            Code.EARLY_STEPS_ALONE in codes,
-        )
+    return Judged(
+        run,
+        bar,
+        _replay_error(analyses, bar),
+        bar.idle_of_mark(mark_length(analyses.typical_rows)),
+        any(code.facts.weight is Weight.DAMAGE for code in codes) or bool(analyses.typical_rows.doubted.any()),
+        bool(analyses.rows.unmarked.any()),
+        Code.EARLY_STEPS_ALONE in codes,
     )
 
 
@@ -185,12 +191,3 @@ def _replay_error(analyses: Analyses, bar: Bar) -> float:
         return 0.0
     off = analyses.causes.calibrated.replay_error
     return off if off is not None else float(analyses.causes.step_lengths[:, 0].mean()) / analyses.step_ns - 1
-
-
-def _grade(judged: Judged) -> tuple[str, str | None]:
-    """Return high, fair or low, and why it is no higher."""
-    for level in ("low", "fair"):
-        reasons = [doubt.words(judged) for doubt in _DOUBTS if doubt.grade == level and doubt.applies(judged)]
-        if reasons:
-            return level, "; ".join(dict.fromkeys(reasons))
-    return "high", None

@@ -12,6 +12,7 @@ from analyzers.reporting.remedies.advised import Advice, Evidence
 from analyzers.reporting.remedies.at_most import CHEAPER_FORMS, advice_at_most
 from analyzers.scenarios import CAPS, ODD
 from analyzers.step_parts import SPLIT_PARTS
+from analyzers.units import between_ms
 from tests.support.causal import analyzed
 from tests.support.samples import REPORTED, SAMPLES, reported, summary_of
 from tests.support.whatifs import answered
@@ -80,6 +81,34 @@ def test_advice_keeps_the_laws_of_gains(path):
         odd_ns = sum(piece.gain_ns for piece in gains if piece.scenario == ODD)
         assert gains[0].gain_ns * 0.99 <= summary.advice_together_ns < summary.bar.step_ns + odd_ns
     assert len({(piece.code, piece.at) for piece in gains}) == len(gains)
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_advice_is_graded_as_the_sentence_that_names_it(path):
+    summary = reported(path).summary
+    headline = summary.headline
+    for piece in (*summary.advice, *summary.of_degree):
+        assert (piece.trust == "high") == (piece.why is None)
+        assert (piece.within_ns is None) == (piece.gain_ns is None)
+        if piece.gain_ns and piece.within_ns[1] - piece.within_ns[0] > piece.gain_ns / 2:
+            assert piece.trust == "low"
+            assert f"the gain may be anything {between_ms(piece.within_ns)}" in piece.why
+        if (piece.code, piece.text, piece.gain_ns) == (headline.code, headline.remedy, headline.gain_ns):
+            assert piece.trust == headline.trust
+            assert piece.why == (headline.why and headline.why.replace("the first gain", "the gain"))
+
+
+@pytest.mark.parametrize(
+    ("name", "headline", "advice"),
+    [
+        ("resnet18-ddp2-pageable", "low", [("copies", "low"), ("layout", "high")]),
+        ("skew-nvlink", "fair", [("graph", "low")]),
+    ],
+)
+def test_a_gain_is_known_better_or_worse_than_the_sentence(name: str, headline: str, advice: list[tuple[str, str]]):
+    summary = reported(SAMPLES / name).summary
+    assert summary.headline.trust == headline
+    assert [(piece.code, piece.trust) for piece in summary.advice] == advice
 
 
 @pytest.mark.parametrize("path", REPORTED)

@@ -20,6 +20,7 @@ def test_a_digest_has_the_reports_figures():
         report.summary.verdict,
         report.summary.advice,
     )
+    assert brief.of_degree == [piece for piece in report.summary.of_degree if piece.share >= 0.01] != []
     assert sum(brief.warnings.values()) == len(report.run.warnings)
     assert sum(brief.notes.values()) == len(report.run.notes)
     assert brief.groups_left_out + len(brief.groups) == len(report.summary.groups)

@@ -20,8 +20,10 @@ from tests.support.drawing import meet
 from tests.support.samples import OWN, SAMPLES, reported
 from tests.support.tiers import quarters
 from tracer.views.choices import By
+from tracer.views.html.notebook_cell import report_cell
 from tracer.views.sections.communication import _twins
 from tracer.views.sections.overview import report_text
+from tracer.views.sections.screen import first_screen_text
 
 NAMES = [run.name for run in OWN]
 BUCKET_2_MB = "8.77"
@@ -364,9 +366,8 @@ def test_advice_has_its_figure_and_its_reason():
         Advice("buffers", "do this", "it is so", problem="it is wrong", gain_ns=1_500_000, share=0.3),
         Advice("contention", "do that", "it is otherwise", at_most_ns=20_000),
     ]
-    advised[0] = replace(advised[0], scenario="buffers", interval_ns=(1_200_000, 1_800_000))
+    advised[0] = replace(advised[0], scenario="buffers", within_ns=(1_020_000, 1_980_000))
     shown = report_text(with_summary(sample(), advice=advised), width=100).splitlines()
-    # With the replay's own error, a twentieth of the 3.5 ms that are left.
     place = shown.index("1.50 ms (30 %; 1.02 to 1.98): do this")
     assert shown[place : place + 4] == [
         "1.50 ms (30 %; 1.02 to 1.98): do this",
@@ -374,6 +375,22 @@ def test_advice_has_its_figure_and_its_reason():
         "< 20 us (0.0 %): do that",
         "    it is otherwise",
     ]
+
+
+def test_only_a_gain_that_is_trusted_otherwise_than_the_sentence_says_so():
+    advised = [
+        Advice("buffers", "do this", "", gain_ns=1, within_ns=(0, 2), trust="low"),
+        Advice("copies", "do that", "", gain_ns=1, within_ns=(1, 1), trust="high"),
+        Advice("layout", "do these", "", at_most_ns=1, trust="high"),
+    ]
+    of_degree = [replace(advised[1], words="CPUs twice as fast", gain_ns=6_000_000)]
+    headline = replace(sample().summary.headline, trust="low", remedy="do this")
+    graded = with_summary(sample(), advice=advised, of_degree=of_degree, headline=headline)
+    for shown in (report_text(graded, width=100), first_screen_text(graded, width=100)):
+        assert "do that (trust: high)\n" in shown
+        assert "with CPUs twice as fast 6.00 ms (trust: high) more saved" in " ".join(shown.split())
+        assert shown.count("(trust: ") == 2
+    assert "do that (trust: high)" in report_cell(graded)
 
 
 def test_reasons_stay_indented_where_they_wrap():

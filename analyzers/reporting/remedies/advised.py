@@ -14,7 +14,6 @@ from analyzers.layers import LayerRow, PipelineSummary, ShardedCollective, Tenso
 from analyzers.layers.strategies import AttentionRow
 from analyzers.lazy_fields import LazyStruct
 from analyzers.reporting.measures import SyncCost
-from analyzers.scenarios import printed_interval
 from analyzers.units import duration, percent, rounded_percent
 
 
@@ -27,7 +26,8 @@ class Advice(msgspec.Struct, frozen=True):
     step. `scenario`: as in `tracer whatif --only`: `straggler`, `alike`, `experts`, `stages`, `input`, `synchronize`,
     `copies`, `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`, `caps`, `odd`; of degree
     `hook`, `graph`, `links`, `hidden`, `host`. `of_degree`: how much is asked for, not found. `words`: behind "with".
-    `value`: what is tried; of a rank `compute`, `host`, `input`.
+    `value`: what is tried; of a rank `compute`, `host`, `input`. `gain_ns`: by replay (of odd steps, of samples), in
+    `interval_ns`; in `within_ns` with the replay's own error, as printed. `trust`, `why`: as in Headline, of this gain.
     """
 
     code: str
@@ -43,6 +43,9 @@ class Advice(msgspec.Struct, frozen=True):
     of_degree: bool = False
     words: str = ""
     value: float | str | None = None
+    within_ns: tuple[int, int] | None = None
+    trust: str | None = None
+    why: str | None = None
 
     @property
     def rank(self) -> int | None:
@@ -54,14 +57,6 @@ class Advice(msgspec.Struct, frozen=True):
     def figure_ns(self) -> int:
         """Return the gain, or what it is at most."""
         return self.gain_ns if self.gain_ns is not None else self.at_most_ns or 0
-
-    @property
-    def within_ns(self) -> tuple[int, int] | None:
-        """Return what the gain lies between with the replay's own error, which is what is printed."""
-        if self.interval_ns is None or self.gain_ns is None:
-            return None
-        after_ns = self.gain_ns / self.share - self.gain_ns if self.share else 0.0
-        return printed_interval(self.scenario, self.interval_ns, after_ns)
 
 
 def advised(code: str, text: str, at_most_ns: float, problem: str, detail: str = "", at: str | None = None) -> Advice:

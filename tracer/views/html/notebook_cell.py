@@ -9,7 +9,7 @@ from analyzers.reporting import Report
 from analyzers.units import count, percent
 from tracer.views import StepPart
 from tracer.views.html.templates import filled
-from tracer.views.sections import bar_shares, gain_words, step_sentence, trust_words
+from tracer.views.sections import bar_shares, listed_advice, step_sentence, trust_words
 
 # A cell is read at a glance; the page has the rest.
 MOST_ADVICE = 3
@@ -26,15 +26,15 @@ class BarPart:
 
 def report_cell(report: Report) -> str:
     """Build a report's cell: the step, the problem, one bar, and what to do first."""
-    summary = report.summary
+    summary, advised = report.summary, listed_advice(report)
     values = {
         "name": report.run.name,
         "step": step_sentence(report),
         "problem": summary.headline.sentence,
         "trust": trust_words(summary.headline),
         "bar": [BarPart(part, round(100 * share, 2), percent(share)) for part, share in bar_shares(report)],
-        "advised": [(gain_words(advice), advice.text) for advice in summary.advice[:MOST_ADVICE]],
-        "more": len(summary.advice[MOST_ADVICE:]),
+        "advised": advised[:MOST_ADVICE],
+        "more": len(advised[MOST_ADVICE:]),
         "warnings": count(len(report.run.warnings), "warning") if report.run.warnings else "",
     }
     return filled("report_cell.html", values)

@@ -11,7 +11,6 @@ from tracer.views.sections.advice import (
     ListedAdvice,
     advice_section,
     further_words,
-    gain_words,
     gains_remark,
     listed_advice,
     true_cost,

@@ -38,6 +38,8 @@ MOST_OF_DEGREE, LEAST_OF_DEGREE = 2, 0.01
 class ListedAdvice:
     """A piece of advice as it is listed: its gain in words (empty where none is known), what to do, and why.
 
+    Behind what to do stands how far its gain can be trusted, where that is not as far as the main problem's figures.
+
     `advice` is None for a remedy of the main problem whose gain is not known.
     """
 
@@ -52,7 +54,12 @@ def listed_advice(report: Report) -> list[ListedAdvice]:
     """Return what to do, in the report's order: the first is the remedy of the main problem."""
     headline, advice = report.summary.headline, report.summary.advice
     ordered = sorted(advice, key=lambda piece: piece.text != headline.remedy)
-    listed = [ListedAdvice(gain_words(piece), piece.text, _why(report, piece), piece.code, piece) for piece in ordered]
+    listed = [
+        ListedAdvice(
+            _gain_words(piece), f"{piece.text}{_own_trust(report, piece)}", _why(report, piece), piece.code, piece
+        )
+        for piece in ordered
+    ]
     if headline.remedy is None or headline.remedy in {piece.text for piece in advice}:
         return listed
     return [ListedAdvice("", headline.remedy, "", headline.code), *listed]
@@ -64,7 +71,13 @@ def _why(report: Report, advice: Advice) -> str:
     return "; ".join(filter(None, (problem, advice.because)))
 
 
-def gain_words(advice: Advice) -> str:
+def _own_trust(report: Report, advice: Advice) -> str:
+    """Say how far a gain can be trusted, where that is not as far as the main problem's figures."""
+    is_said = advice.gain_ns is not None and advice.trust not in (None, report.summary.headline.trust)
+    return f" (trust: {advice.trust})" if is_said else ""
+
+
+def _gain_words(advice: Advice) -> str:
     """Say what advice would bring, between what and what; with `<` in front at most."""
     if advice.within_ns is None:
         return f"< {duration(advice.figure_ns)} ({rounded_percent(advice.share)})"
@@ -94,7 +107,7 @@ def _degree_words(report: Report) -> str:
     """Say what would come on top of all advice; nothing where that is little."""
     step_ns = report.summary.bar.step_ns if report.summary.bar is not None else 0
     found = [piece for piece in report.summary.of_degree if piece.figure_ns >= LEAST_OF_DEGREE * max(step_ns, 1)]
-    said = [f"with {piece.words} {ms(piece.figure_ns)}" for piece in found[:MOST_OF_DEGREE]]
+    said = [f"with {piece.words} {ms(piece.figure_ns)}{_own_trust(report, piece)}" for piece in found[:MOST_OF_DEGREE]]
     if not said:
         return ""
     then, more = ("then ", "more saved") if report.summary.advice_together_ns else ("", "saved")
