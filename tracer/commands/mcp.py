@@ -18,7 +18,8 @@ from tracer.views import By
 
 INSTRUCTIONS = """Says where the time of distributed PyTorch training goes, and what to change. Begin with summary;
 follow its headline.code and advice[].code; look into one table; after a change record again, and compare. A figure
-whose headline.trust is low is not quoted. Null is not known, and not 0; at_most_ns is an upper limit, and no gain."""
+of low trust is not quoted: the headline's by headline.trust, a gain by its advice's own trust. Null is not known, and
+not 0; at_most_ns is an upper limit, and no gain."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
