@@ -48,9 +48,9 @@ class Inferred:
     agrees: str
 
     @property
-    def cut(self) -> tuple[str, int, int]:
-        """Return what all ranks of a run have to share: by which range they are cut, where, and into how many steps."""
-        return self.name, self.later, self.steps
+    def cut(self) -> tuple[str, int]:
+        """Return what all ranks of a run have to share: by which range they are cut, and where."""
+        return self.name, self.later
 
     @property
     def where(self) -> str:
@@ -141,7 +141,10 @@ class _Range:
 
     @property
     def is_even(self) -> bool:
-        return bool(np.ptp(self.launched) <= _ALIKE * self.period)
+        """Whether as much is launched in each, and nothing outside that is in none, as before and after layers."""
+        first, last = np.searchsorted(self.launches.at_ns, self.edge_ns[[0, -1]])
+        outside, inside = np.r_[self.launches.what[:first], self.launches.what[last:]], self.launches.what[first:last]
+        return bool(np.ptp(self.launched) == 0 and np.isin(outside, inside).all())
 
 
 def _read_launches(events: Events) -> tuple[_Sequence, _Sequence]:

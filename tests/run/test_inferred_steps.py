@@ -92,11 +92,8 @@ def test_a_first_step_with_more_in_front_is_whole():
 
 
 def test_what_a_process_sets_up_is_no_part_of_its_first_step():
-    """Nor is what it does after the last: a profile of the whole process has both."""
     found = drawn("stuvwxyz" + "abco" * 6, sgd="." * 8 + "...x" * 6)
     assert starts(found) == [12, 16, 20, 24, 28]
-    found = drawn("abcs." * 6 + "tuvwxyz.", execute="xxxx." * 6 + "." * 8)
-    assert starts(found) == [0, 5, 10, 15, 20]
 
 
 def test_parts_of_a_batch_are_no_steps():
@@ -120,15 +117,20 @@ def test_of_two_optimizers_the_rarer_tells_steps_and_of_equals_the_last():
         (("abcd" * 4 + "hs") * 3, {"attention": ("x..." * 4 + "..") * 3, "mlp": ("..x." * 4 + "..") * 3}),
         ("abcd" * 4, {"attention": "x..." * 4, "mlp": "..x." * 4, "model": "x" * 16}),
         ("abcd" * 4 + "efghijklmnopqrstuvwxyz", {"attention": "x..." * 4, "mlp": "..x." * 4}),
+        ("p" + "abcd" * 12 + "hs", {"block": "." + "xxx." * 12 + ".."}),
+        ("p" + "abcd" * 12, {"block": "." + "xxx." * 12}),
+        ("abcd" * 12 + "h", {"block": "xxx." * 12 + "."}),
+        (("abcd" * 40 + "h") * 3, {"block": ("xxx." * 40 + ".") * 3}),
+        (("abcd" * 50 * 4 + "o") * 3, {"batch": (("x" * 199 + ".") * 4 + ".") * 3}),
     ],
 )
 def test_layers_are_no_steps(compute, ranges):
-    """After the last of a step more is launched, a range around the model encloses them, or there is a backward."""
+    """Before the first or after the last more is launched, a range encloses them, or there is a backward."""
     assert drawn(compute, **ranges).inferred is None
 
 
 def test_an_engines_range_begins_its_steps():
-    found = drawn("p" + "abahs." * 4, execute="." + "xxxxx." * 4, layer="." + "x.x..." * 4)
+    found = drawn("s" + "abahs." * 4, execute="." + "xxxxx." * 4, layer="." + "x.x..." * 4)
     assert (found.inferred.name, found.inferred.is_end, starts(found)) == ("execute", False, [1, 7, 13, 19])
 
 
