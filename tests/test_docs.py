@@ -335,7 +335,7 @@ def test_keys_are_written_with_their_types_and_what_is_said_of_them():
 
 def test_small_types_that_stand_in_one_place_are_written_there():
     assert is_folded(ClockRow)
-    ahead = "ahead of the lowest rank; null: no collective ties them"
+    ahead = "ahead of the lowest rank; null if no collective ties them"
     clock = f"`clock`: {{`offsets_ns` ({ahead}), `spread_ns`: int?{{}}; `applied`: bool; `applied_to`: int[]}}"
     assert clock in keys(RunFacts)
     for kind in (Notice, CollectiveRow, BandwidthRow):  # in several places, with more to say, with more keys

@@ -36,7 +36,7 @@ class ChargesSummary(msgspec.Struct, frozen=True):
     """The critical path of so many typical `steps`, added up: docs/measuring.md, Charges.
 
     `by_edge`: `stretch` (a thread's own time), `call`, `launch`, `stream`, `wait`, `run` (on the device), `block`,
-    `arrive`, `transfer`. `replay_error`: by the controls alone.
+    `arrive`, `transfer`. `replay_error`: by the controls alone, over the unprofiled step, less 1.
     """
 
     charged_ns: int

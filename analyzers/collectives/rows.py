@@ -302,7 +302,7 @@ class CopyRow(msgspec.Struct, frozen=True):
 class ClockRow(msgspec.Struct, frozen=True):
     """How far ranks' clocks are ahead of the lowest rank's.
 
-    `offsets_ns`: ahead of the lowest rank; null: no collective ties them.
+    `offsets_ns`: ahead of the lowest rank; null if no collective ties them.
     """
 
     offsets_ns: dict[str, int | None]

@@ -57,8 +57,8 @@ class Change(msgspec.Struct, frozen=True):
     """One figure in A and B, medians, and what the test says.
 
     `difference`: B less A. `relative`: over A. `a_steps`, `b_steps`: of controls blocks. `adjusted_p`: corrected for
-    its table. `apart`: all steps of one run lie beyond the other's. `state`: `small`: below `least_change`; `within`
-    the steps' spread. `interval`: of controls. `correlation`: what neighbouring steps' was taken to be.
+    its table. `apart`: all steps of one run lie beyond the other's. `state`: `small` is below `least_change`, `within`
+    the steps' spread. `interval`: of controls. `correlation`: what that of neighbouring steps was taken to be.
     """
 
     a: float | None

@@ -78,7 +78,7 @@ class CollectiveChange(msgspec.Struct, frozen=True):
 class PartChange(msgspec.Struct, frozen=True):
     """One part of the mean profiled step.
 
-    `state`: its change's; null: medians hide it.
+    `state`: its change's; null if medians hide it.
     """
 
     part: str

@@ -95,9 +95,10 @@ class CellStep(msgspec.Struct, frozen=True):
 
 
 class EpochTime(msgspec.Struct, frozen=True):
-    """An epoch, derived from the step, and measured over whole epochs but the first.
+    """An epoch's time.
 
-    `is_assumed`: no data set is named; CIFAR-10's size is taken.
+    `is_assumed`: no data set is named; CIFAR-10's size is taken. `derived_ns`: from the step. `measured_ns`: over whole
+    epochs but the first.
     """
 
     dataset: str
@@ -114,8 +115,7 @@ class EpochTime(msgspec.Struct, frozen=True):
 class CellRow(msgspec.Struct, frozen=True):
     """One cell, as asked for and as measured.
 
-    `workload`: must agree between compared cells. `recorded_as`: run.json's strategy. `representative`: the window of
-    median length.
+    `workload`: must agree between compared cells. `recorded_as`: run.json's strategy.
     """
 
     name: str

@@ -368,7 +368,7 @@ class LayerComm(msgspec.Struct, frozen=True):
 class LayerRow(msgspec.Struct, frozen=True):
     """One layer, or a line that is none (in brackets), in one window: docs/measuring.md, Layers.
 
-    `forward_ns`: in brackets all but the backward. `bucket`: that holds most of it.
+    `forward_ns`: in brackets all but the backward. `bucket`: the one that holds most of it.
     """
 
     rank: int

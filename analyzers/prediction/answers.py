@@ -39,9 +39,9 @@ class Predicted(msgspec.Struct, frozen=True):
 
     Settings alone have what follows `reliable`. `kind`: `caps`, `gpus`, `links`, `fsdp`, else the scenario. `at`:
     where. `value`: what is tried. `step_ns`: the measured step less the gain; of odd steps, the mean one.
-    `interval_ns`: of settings as wide as the run's steps are known. `reliable`: it does not hold 0. `link_gbps`: the
-    reductions' bus bandwidth. `latency_us`: the smallest one's time. `efficiency`: the step of one GPU that
-    synchronizes nothing, over this one.
+    `interval_ns`: of settings as wide as the run's steps are known. `reliable`: the interval does not hold 0.
+    `link_gbps`: the reductions' bus bandwidth. `latency_us`: the smallest one's time. `efficiency`: the step of one GPU
+    that synchronizes nothing, over this one.
     """
 
     kind: str

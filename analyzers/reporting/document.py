@@ -96,7 +96,7 @@ class Summary(LazyStruct, frozen=True):
 
     `windows`: by measure, as `shares`, idle time as `idle_input_ns` and so on. `representative`: of median span.
     `advice`: gains from a tenth of the step on, then the rest, each the largest first. `layers_from`: `modules`,
-    `fsdp`, `operators`, `nodes` of the backward. `charges`: null: no launches are recorded, or nobody asked.
+    `fsdp`, `operators`, `nodes` of the backward. `charges`: null if no launches are recorded, or nobody asked.
     `advice_together_ns`: all replayed at once.
     """
 
@@ -149,7 +149,7 @@ class Headline(msgspec.Struct, frozen=True):
     `step_ns`: unprofiled. `profiled_step_ns`: the median window. `share`: of the step; of odd steps, of the mean one.
     `trust`: `high`, `fair`, `low`. `code`: of the advice, `compute`, or a part: `idle`, `exposed_wait`,
     `exposed_transfer`, `exposed_unresolved`, `exposed_copy`. `mark_ns`: the host's mark, where windows cover less than
-    nine tenths of it. `step_word`: `trace` where no step is marked. `gain_ns`: null of a bound.
+    nine tenths of it. `step_word`: `trace` where no step is marked. `gain_ns`: null for a bound.
     """
 
     step_ns: float | None
@@ -180,8 +180,8 @@ MOST_APART = 2
 class ControlFigures(msgspec.Struct, frozen=True):
     """The controls' medians: docs/measuring.md, What the profiler does to it: light and full windows, controls.
 
-    `unprofiled_mean_ns`: with odd steps. `host_step_ns`: launching a step, by rank. `intervals_ns`, `blocks_ns`: by the
-    same names, intervals of 95 %.
+    `unprofiled_mean_ns`: with odd steps. `host_step_ns`: what launching a step takes, by rank. `intervals_ns`,
+    `blocks_ns`: by the same names; intervals are of 95 %.
     """
 
     unprofiled_step_ns: int | None = None
@@ -241,7 +241,7 @@ class ControlFigures(msgspec.Struct, frozen=True):
 class LinkFacts(msgspec.Struct, frozen=True):
     """What ranks communicate over.
 
-    `limit_gbps`: one way. `source`: who says so, or why not.
+    `limit_gbps`: one way. `source`: who says so, or why nobody does.
     """
 
     devices: list[str] = []
@@ -251,7 +251,7 @@ class LinkFacts(msgspec.Struct, frozen=True):
 
 
 class RunFacts(msgspec.Struct, frozen=True):
-    """What is known of the run; much of it from run.json alone.
+    """What is known of the run, much of it from run.json.
 
     `ranks`: those read. `origin_ns`: the epoch time of time 0. `times_from`: `light` or `full` windows. `rank_source`:
     `run.json`, `trace`, `file` (its name, or `--rank`), `guessed`.

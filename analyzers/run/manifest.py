@@ -60,7 +60,10 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The most memory in use, by rank; on a CPU resident."""
+    """The most memory in use, by rank.
+
+    `peak_bytes`: on a CPU resident.
+    """
 
     source: str
     peak_bytes: dict[str, int]
@@ -69,7 +72,7 @@ class Memory(msgspec.Struct, frozen=True):
 class DeviceState(msgspec.Struct, frozen=True):
     """A device before a round's light window.
 
-    `reasons`: hold its clocks down, in NVML's words.
+    `reasons`: what holds its clocks down, in NVML's words.
     """
 
     device: int
@@ -105,7 +108,7 @@ class OptimizerSettings(msgspec.Struct, frozen=True):
 class TrainingSettings(msgspec.Struct, frozen=True):
     """Other settings, on the first rank.
 
-    `allocator`: `PYTORCH_CUDA_ALLOC_CONF`. `autocast`: null: off or not seen. `memory_format`: `channels_last`,
+    `allocator`: `PYTORCH_CUDA_ALLOC_CONF`. `autocast`: null is off or not seen. `memory_format`: `channels_last`,
     `contiguous`, `mixed`.
     """
 
@@ -121,8 +124,8 @@ class TrainingSettings(msgspec.Struct, frozen=True):
 class HostStates(msgspec.Struct, frozen=True):
     """A rank's host in each `step` of the recording.
 
-    `gc_ns`: Python's collections. `runnable_ns`: the main thread waited for a core. `autograd_runnable_ns`: autograd's.
-    `switches`: while it could run. `faults`: read from disk.
+    `gc_ns`: in Python's collections. `runnable_ns`: the main thread waited for a core. `autograd_runnable_ns`:
+    autograd's threads did. `switches`: while it could run. `faults`: read from disk.
     """
 
     step: list[int] = []  # its number in the recording, from 1
@@ -149,7 +152,7 @@ class Dataset(msgspec.Struct, frozen=True):
 class Epoch(msgspec.Struct, frozen=True):
     """A whole epoch without a profiler, on the slowest rank; the first is warm-up.
 
-    `loss`: null: diverged. `accuracy`: of the test set; synthetic: of training batches.
+    `loss`: null if training diverged. `accuracy`: of the test set; synthetic: of training batches.
     """
 
     epoch: int
@@ -164,8 +167,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """How a run was recorded; over several hosts each `ranks0-7` has its own.
 
     All keys have defaults. `environment`: what decides how ranks communicate or what profiling costs. `strategy`:
-    `ddp`, `fsdp`, `dp`, `tensor`, `pipeline`, `context`, `expert`, joined by `+`, or `single`. `bucket_cap_mb`: null:
-    DDP's default, or no DDP. `settings`: the built-in workload's; `ddp`: DDP's logging data.
+    `ddp`, `fsdp`, `dp`, `tensor`, `pipeline`, `context`, `expert`, joined by `+`, or `single`. `bucket_cap_mb`: null is
+    DDP's default, or no DDP. `settings`: the built-in workload's; `ddp` is DDP's logging data.
     """
 
     schema: str = SCHEMA

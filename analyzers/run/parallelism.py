@@ -31,9 +31,9 @@ class RecordedMesh(msgspec.Struct, frozen=True, kw_only=True):
 class ShardedModules(msgspec.Struct, frozen=True, kw_only=True):
     """Units that FSDP wraps alike.
 
-    `modules`: `*` is a number. `count`: on the rank with most. `version`: 1: FullyShardedDataParallel, 2:
+    `modules`: `*` is a number. `count`: on the rank with most. `version`: 1 is FullyShardedDataParallel, 2
     `fully_shard`. `reshard_after_forward`: or a number of ranks. `forward_prefetch`, `backward_prefetch`: units
-    gathered ahead. `reduce_scatter_group`: its own.
+    gathered ahead. `reduce_scatter_group`: has its own.
     """
 
     modules: str
@@ -114,7 +114,7 @@ class CompiledModules(msgspec.Struct, frozen=True, kw_only=True):
 class Parallelism(msgspec.Struct, frozen=True, kw_only=True):
     """How a program is parallelized, as found in its processes; more may be in use.
 
-    `unknown`: why not. `left_out`: rows beyond 64 of a list.
+    `unknown`: why a strategy's settings are not known. `left_out`: rows beyond 64 of a list.
     """
 
     strategies: list[str] = []

@@ -38,8 +38,8 @@ Name = Annotated[str, Meta(pattern=rf"^{SAFE_NAME.pattern}\Z")]
 class Cell(msgspec.Struct, frozen=True):
     """One recording of the grid.
 
-    `strategy`: `ddp`, `dp`, `fsdp`, on one device `single`. `gpus`: on a CPU ranks. `state`: `skipped`: a smaller batch
-    was out of memory.
+    `strategy`: `ddp`, `dp`, `fsdp`, on one device `single`. `gpus`: on a CPU ranks. `state`: `skipped` if a smaller
+    batch was out of memory.
     """
 
     name: Name

@@ -44,7 +44,7 @@ WHOLE = (
     *("bucket", "stage", "microbatches", "parameters", "collective", "group_size", "count", "calls"),
 )
 # A type that adds at most so many keys where it stands, and of which no more than they is explained, is written there.
-MOST_FOLDED = 8
+MOST_FOLDED = 9
 # A first line such as `One thing: docs/measuring.md, Its heading.`
 LEADING = re.compile(r"^(.+): docs/((?:\w+/)*\w+\.md), ([^.;()]+)")
 # A sentence such as "`queued_ns`, `late_ns`: what they are."

@@ -256,8 +256,8 @@ class ExpertRow(msgspec.Struct, frozen=True):
     """A layer's experts in a step and pass: docs/measuring.md, Experts and spread attention.
 
     Times of members are added. `by_order`: layers are numbered dispatches. `pass`: may be `recomputed`; in a backward
-    tokens are gradients. `tokens_to`: by sender, to each of `ranks`. `wait_for_compute_ns`: for ranks whose experts
-    computed longer.
+    tokens are gradients. `tokens_to`: by sender, what each of `ranks` gets. `wait_for_compute_ns`: for ranks whose
+    experts computed longer.
     """
 
     step: int

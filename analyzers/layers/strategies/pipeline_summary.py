@@ -39,9 +39,9 @@ class PipelineStage(msgspec.Struct, frozen=True):
 class PipelineSummary(msgspec.Struct, frozen=True):
     """One pipeline, medians over steps: docs/measuring.md, Pipelines.
 
-    `schedule`: 1F1B or GPipe as actions show, else run.json's word. `slowest`: the stage whose microbatches take
-    longest. `slower_by_ns`: than the others' mean. `span_ns`: with free messages. `even_stages_ns`: how much shorter
-    that would be. `more_microbatches_ns`: then with twice as many. `interleaved_ns`: or two stages a rank.
+    `schedule`: 1F1B or GPipe as actions show, else run.json's word. `slowest`: the stage. `slower_by_ns`: than the
+    others' mean. `span_ns`: with free messages. `even_stages_ns`: how much shorter even stages make that.
+    `more_microbatches_ns`: then twice as many. `interleaved_ns`: or two stages a rank.
     """
 
     ranks: list[int]

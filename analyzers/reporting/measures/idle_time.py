@@ -53,7 +53,7 @@ class IdleLine(msgspec.Struct, frozen=True):
     """A rank's idle time of one cause and phase while its host was in one place.
 
     `name`: the outermost operator, else the Python function, module or range; `(others)`: all but the longest, of a
-    phase. `call`: that synchronizes. `count`: of calls, else of gaps.
+    phase. `call`: which synchronizes. `count`: of calls, else of gaps.
     """
 
     rank: int
@@ -197,10 +197,7 @@ class DeviceInput(msgspec.Struct, frozen=True):
 
 
 class Input(msgspec.Struct, frozen=True):
-    """How long the CPU is in the loader, and the device idles meanwhile, in full windows.
-
-    `idle_ns`: meanwhile. `fetch_ns`: in the loader.
-    """
+    """How long the CPU is in the loader (`fetch_ns`) and the device idles meanwhile, in full windows."""
 
     idle_ns: Spread
     fetch_ns: Spread

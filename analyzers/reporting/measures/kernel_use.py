@@ -39,7 +39,7 @@ class KernelRow(msgspec.Struct, frozen=True):
 class RegionKernel(msgspec.Struct, frozen=True):
     """A kernel of a compiled region, or at a place of a CUDA graph, over all windows of a rank.
 
-    `fused`: operators, as `add_mul`.
+    `region`: compiled, or a CUDA graph. `fused`: operators, as `add_mul`.
     """
 
     rank: int
@@ -77,7 +77,7 @@ def region_rows(run: RunSummary) -> list[RegionKernel]:
 class Compute(msgspec.Struct, frozen=True):
     """FLOPs of one step on one device: docs/measuring.md, What compute is.
 
-    `coverage`: under 80 % the keys before are null. `counted_flops`: and its like: of kernels with a count.
+    `coverage`: under 80 % the keys before are null. `counted_flops`: like all `counted_`, of kernels with a count.
     """
 
     flops: int | None = None

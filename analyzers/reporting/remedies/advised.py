@@ -20,13 +20,13 @@ from analyzers.units import duration, percent, rounded_percent
 class Advice(msgspec.Struct, frozen=True):
     """What to change, what that would bring, and what was measured.
 
-    `code`: with a gain `scenario`, else, at most, `data_parallel`, `contention`, `more_microbatches`,
-    `interleaved_stages`, `attention_imbalance`, `attention_transfer`, `reduce_scatter_group`, `max_connections`,
-    `larger_units`, `sharded_transfer`, `async_tp`, `fp32`, `layout`. `at`: the place, as `rank 1`; null: the whole
-    step. `scenario`: as in `tracer whatif --only`: `straggler`, `alike`, `experts`, `stages`, `input`, `synchronize`,
-    `copies`, `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`, `caps`, `odd`; of degree
-    `hook`, `graph`, `links`, `hidden`, `host`. `of_degree`: how much is asked for, not found. `words`: behind "with".
-    `value`: what is tried; of a rank `compute`, `host`, `input`. `gain_ns`: by replay (of odd steps, of samples), in
+    `code`: its `scenario`; without a gain `data_parallel`, `contention`, `more_microbatches`, `interleaved_stages`,
+    `attention_imbalance`, `attention_transfer`, `reduce_scatter_group`, `max_connections`, `larger_units`,
+    `sharded_transfer`, `async_tp`, `fp32`, `layout`. `at`: the place, as `rank 1`; null is the whole step. `scenario`:
+    as in `tracer whatif --only`: `straggler`, `alike`, `experts`, `stages`, `input`, `synchronize`, `copies`,
+    `allocator`, `gc`, `buffers`, `accumulation`, `optimizer`, `coalesce`, `unused`, `caps`, `odd`; of degree `hook`,
+    `graph`, `links`, `hidden`, `host`. `of_degree`: how much is asked for, not found. `words`: behind "with". `value`:
+    what is tried; of a rank `compute`, `host`, `input`. `gain_ns`: by replay (of odd steps, of samples), in
     `interval_ns`; in `within_ns` with the replay's own error, as printed. `trust`, `why`: as in Headline, of this gain.
     """
 
