@@ -72,7 +72,7 @@ def _clock_warnings(exchange: Exchange) -> list[Notice]:
 def _numbering_warnings(exchange: Exchange) -> list[Notice]:
     therefore = "its collectives are matched by their ends, and its windows keep its numbers"
     messages = [
-        f"rank {rank} numbers its steps {abs(by)} {'higher' if by > 0 else 'lower'} than the other ranks: {therefore}"
+        f"rank {rank}'s steps have numbers {abs(by)} {'higher' if by > 0 else 'lower'} than others': {therefore}"
         for rank, by in exchange.matching.renumbered_by.items()
     ]
     return [Notice(Code.STEPS_NUMBERED_APART, message) for message in messages]

@@ -154,6 +154,11 @@ class RankSummary:
 
     __repr__ = brief
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether its steps are marked, or inferred."""
+        return not self.timed.windows.unmarked.any()
+
     def numbered(self, number: RankNumber) -> RankSummary:
         """Return the same as this rank of its run."""
         full = self.full and self.full.numbered(number)

@@ -1,4 +1,4 @@
-"""Trust: the grade of the first sentence and of each piece of advice."""
+"""Trust of the first sentence and of each piece of advice."""
 
 from __future__ import annotations
 

@@ -65,6 +65,10 @@ class Rank(Protocol):
     def inferred(self) -> Inferred | None:
         """Return what its steps were told by, where nothing marks them."""
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether its steps are marked, or inferred."""
+
     def numbered(self, number: RankNumber) -> Self:
         """Return the same as this rank of its run."""
 
@@ -123,14 +127,23 @@ def read_alike(
 ) -> list[Sequence[R] | AnalysisError]:
     """Return the ranks in each file, or what refuses it; `mapped` maps over files, `known` are others of the run.
 
-    Where steps were inferred, and not for all ranks alike, files are read once more, and no steps inferred.
+    Where steps were inferred, and not alike for all ranks that mark none, files are read once more, and no steps
+    inferred.
     """
     results = list(mapped(catch_errors(read), files))
     ranks = [*known, *(rank for result in results if not isinstance(result, AnalysisError) for rank in result)]
-    if len({rank.inferred and rank.inferred.cut for rank in ranks}) < 2:
+    told = {rank.inferred and rank.inferred.cut: rank for rank in ranks if rank.inferred or not rank.has_steps}
+    if len(told) < 2:
         return results
-    del results, ranks
-    return list(mapped(catch_errors(read), [replace(file, infers=False) for file in files]))
+    listed = "; ".join(f"{rank.path.name}: {_told_by(rank.inferred)}" for rank in told.values())
+    apart = [replace(file, infers=False) for file in files]
+    apart[0] = replace(apart[0], steps_apart=listed)
+    del results, ranks, told
+    return list(mapped(catch_errors(read), apart))
+
+
+def _told_by(inferred: Inferred | None) -> str:
+    return "nothing tells them" if inferred is None else inferred.where
 
 
 def catch_errors(read: Callable[[RankFile], T]) -> Callable[[RankFile], T | AnalysisError]:

@@ -108,10 +108,15 @@ class RankTrace:
         accelerated = bool(self.header.device_names) or bool((self.events.category == Category.LAUNCH).any())
         return bool(self.gloo.any()) or (bool(operators.any()) and not accelerated)
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether its steps are marked, or inferred."""
+        return len(self.events.steps) > 0
+
     @cached_property
     def step_candidates(self) -> tuple[Repeated, ...]:
         """Return annotations that could be its steps, best first; none where these are marked, or inferred."""
-        return () if len(self.events.steps) else step_candidates(self.events)
+        return () if self.has_steps else step_candidates(self.events)
 
     @cached_property
     def suspects(self) -> dict[str, int]:
@@ -178,7 +183,8 @@ def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | N
     events = rows.events if file.steps is None else with_steps(rows.events, file.steps, file.path)
     events, ill = healthy(events, file.path.name, trace.header.base_time_ns)
     events, inferred = infer_steps(events) if file.infers and not len(events.steps) else (events, None)
-    lost = (*trace.lost, *ill)
+    apart = [Notice(Code.STEPS_APART, f"steps are not inferred: {file.steps_apart}")] if file.steps_apart else []
+    lost = (*trace.lost, *ill, *apart)
     budget = Budget(file.path, limit, trace.peak_bytes)
     check_windows(events, budget, trace.nbytes)
     left = limit - trace.nbytes

@@ -413,7 +413,7 @@ def test_a_rank_that_numbers_its_steps_differently_is_matched_by_ends_and_named(
     assert matching.renumbered_by == {3: higher}
     assert set(matching.instances.step.tolist()) == {4, 5, 6}
     said = [str(warning) for warning in exchange_warnings(exchange(run))]
-    assert any(f"rank 3 numbers its steps 1 {'higher' if higher > 0 else 'lower'}" in each for each in said)
+    assert any(f"rank 3's steps have numbers 1 {'higher' if higher > 0 else 'lower'}" in each for each in said)
 
 
 def test_ranks_of_one_host_pair_no_steps_that_ended_apart(tmp_path):

@@ -229,8 +229,21 @@ def test_ranks_that_differ_have_no_steps_inferred(tmp_path):
     assert [row.step for row in report.windows] == [0, 0]
     (notice,) = [notice for notice in report.run.warnings if notice.code == Code.STEPS_ARE_NOT_MARKED]
     assert "--steps" in notice.remedy
+    (note,) = [note for note in report.run.notes if note.code == Code.STEPS_APART]
+    told = f"rank0.json: each ends where a range called {SGD!r} ends; rank1.json: nothing tells them"
+    assert note.text == f"steps are not inferred: {told}"
     drawn_again = with_lanes(run, find(path).files[:1])
     assert [len(rank.timed.windows) for rank in drawn_again.ranks] == [1, 1]
+
+
+def test_one_ranks_marks_are_missing(tmp_path):
+    path = unmarked(tmp_path / "run", SAMPLES / "resnet18-ddp2", [("nothing",), ("ProfilerStep#",)])
+    assert [rank.inferred is None for rank in analyzers.load(path).ranks] == [True, False]
+    marked = unmarked(tmp_path / "marked", SAMPLES / "resnet18-ddp2", [("nothing",)] * 2)
+    report, known = (analyzers.report(summarize(each)) for each in (path, marked))
+    assert report.run.steps_inferred
+    assert [row.span_ns for row in report.windows] == [row.span_ns for row in known.windows]
+    assert [one for one in report.run.notes if one.code == Code.STEPS_NUMBERED_APART]
 
 
 def test_marked_steps_are_not_looked_for(monkeypatch):
