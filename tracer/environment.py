@@ -16,6 +16,8 @@ MEMORY = "TRACER_MEMORY"
 CACHE = "TRACER_CACHE"
 # No machine reads in more processes.
 MOST_PROCESSES = 4096
+# Of a value that makes no sense so much is shown.
+LONGEST_SHOWN = 60
 SIZES = "give a size such as 500MB or 4GB"
 _MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*([kMGT]?B)", re.IGNORECASE)
 _MEMORY_UNITS = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
@@ -36,21 +38,16 @@ def cache_folder() -> Path | None:
 def memory() -> int | None:
     """Return what reading one rank may take, in bytes. Raises UsageError."""
     said = os.environ.get(MEMORY)
-    return memory_size(said, MEMORY) if said else None
+    return memory_size(said, f"{MEMORY}: ") if said else None
 
 
-def memory_size(text: str, of: str) -> int:
-    """Parse a size of memory, `500MB` or `4GB`, in powers of 1000. Raises UsageError that names what it is of."""
-    nbytes = nbytes_of(text)
-    if not nbytes:
-        raise UsageError(f"{of}: {text}: {SIZES}")
-    return nbytes
-
-
-def nbytes_of(text: str) -> int:
-    """Parse a size of memory, in powers of 1000; 0 where it is none."""
+def memory_size(text: str, named: str = "") -> int:
+    """Parse a size of memory, `500MB` or `4GB`, in powers of 1000. Raises UsageError that begins with what is named."""
     match = _MEMORY.fullmatch(text.strip())
-    return int(float(match[1]) * _MEMORY_UNITS[match[2].upper()]) if match is not None else 0
+    nbytes = int(float(match[1]) * _MEMORY_UNITS[match[2].upper()]) if match is not None else 0
+    if not nbytes:
+        raise UsageError(f"{named}{text[:LONGEST_SHOWN] or repr(text)}: {SIZES}")
+    return nbytes
 
 
 def default_folder(environment: Mapping[str, str], platform: str) -> Path | None:

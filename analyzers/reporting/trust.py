@@ -1,4 +1,4 @@
-"""Trust of the first sentence and of each piece of advice."""
+"""Trust: grade of the first sentence and of each gain, and its doubts."""
 
 from __future__ import annotations
 

@@ -192,6 +192,7 @@ def test_predictions_are_analyzers_own(report):
         ({"bus_gbps": 100, "latency_us": -200}, "latency_us=-200: give numbers from 0"),
         ({"latency_us": 50}, "latency_us requires bus_gbps"),
         ({"host_gbps": float("nan"), "gpus_per_host": 2}, "host_gbps=nan: give numbers"),
+        ({"gpus": True}, "gpus=True: give whole numbers from 1"),
         ({"host_time": 2}, "host_time=2: give numbers from 0 to 1"),
         ({"steps": "forward"}, "steps='forward': a report is read as tracer.report was told to"),
         ({"grad_dtype": ["bf16"]}, "is not one of bf16"),
@@ -212,6 +213,9 @@ def test_what_cannot_be_predicted_is_refused_in_pythons_words(report, asked, wor
     [
         ({"workers": "two"}, "workers='two': give a number of processes, 1 or more"),
         ({"workers": 0}, "workers=0: give a number of processes"),
+        ({"workers": True}, "workers=True: give a number of processes"),
+        ({"memory": True}, "memory=True: give a size such as 500MB or 4GB, or bytes"),
+        ({"memory": "much"}, "memory: much: give a size such as 500MB or 4GB"),
         ({"steps": ""}, "steps='': give the name of the annotation"),
         ({"cache": 3}, "cache=3: give a folder, True or False"),
         ({"links": {}}, "links={}: give a calibration, or its file"),

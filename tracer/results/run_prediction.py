@@ -173,7 +173,11 @@ def _numbers(
     """Return the numbers of an argument in order, each once. Raises UsageError for one that cannot be."""
     try:
         values = _listed(given)
-        wrong = [value for value in values if not low <= value <= high or (whole and value != int(value))]
+        wrong = [
+            value
+            for value in values
+            if isinstance(value, bool) or not low <= value <= high or (whole and value != int(value))
+        ]
     except TypeError:
         wrong = [given]
     if wrong:

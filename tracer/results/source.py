@@ -91,7 +91,7 @@ class Source:
         """Build it from what a user gives: see `tracer.report`. Raises TracerError."""
         if steps is not None and (not isinstance(steps, str) or not steps):
             raise UsageError(f"steps={steps!r}: give the name of the annotation that is a step")
-        if workers is not None and (not isinstance(workers, int) or not 1 <= workers <= MOST_PROCESSES):
+        if workers is not None and (type(workers) is not int or not 1 <= workers <= MOST_PROCESSES):
             raise UsageError(f"workers={workers!r}: give a number of processes, 1 or more")
         return Source(run, calibration_of(links), steps, workers, memory_of(memory), cache_of(cache))
 
@@ -147,8 +147,8 @@ def memory_of(given: str | int | None) -> int | None:
     if given is None:
         return memory()
     if isinstance(given, str):
-        return memory_size(given, "memory")
-    if not isinstance(given, int) or given < 1:
+        return memory_size(given, "memory: ")
+    if type(given) is not int or given < 1:
         raise UsageError(f"memory={given!r}: {SIZES}, or bytes")
     return given
 

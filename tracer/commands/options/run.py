@@ -17,8 +17,8 @@ from analyzers.errors import UnknownPlace
 from analyzers.paths import Place, Where, local_path, place
 from analyzers.ranks import MANY, rank_number
 from tracer.commands.options.progress_bar import reading, working
-from tracer.commands.options.values import memory_size, processes, refusal, scheduler_address
-from tracer.environment import CACHE, MEMORY, cache_folder, memory
+from tracer.commands.options.values import processes, refusal, scheduler_address
+from tracer.environment import CACHE, MEMORY, cache_folder, memory, memory_size
 from tracer.errors import UsageError
 
 if TYPE_CHECKING:

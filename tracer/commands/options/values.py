@@ -6,11 +6,10 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from tracer.environment import MOST_PROCESSES, SIZES, nbytes_of
+from tracer.environment import LONGEST_SHOWN, MOST_PROCESSES
 
 # Beyond what any count or size can be; what is computed from them stays within 64 bits.
 TOO_LARGE = 2**62
-LONGEST_SHOWN = 60
 _SCHEDULER = re.compile(r"(?:tcp|tls)://\S+:\d{1,5}")
 
 
@@ -51,14 +50,6 @@ def processes(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text[:LONGEST_SHOWN]) <= MOST_PROCESSES:
         raise refusal(text, "give a number of processes, 1 or more")
     return int(text)
-
-
-def memory_size(text: str) -> int:
-    """Parse a size of memory, `500MB` or `4GB`, in powers of 1000."""
-    nbytes = nbytes_of(text)
-    if not nbytes:
-        raise refusal(text, SIZES)
-    return nbytes
 
 
 def message_size(text: str) -> int:
