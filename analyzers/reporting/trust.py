@@ -1,4 +1,4 @@
-"""Trust: grade of the first sentence and of each gain, and its doubts."""
+"""Trust: grades of the first sentence and of gains, and their doubts."""
 
 from __future__ import annotations
 
