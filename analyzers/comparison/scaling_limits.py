@@ -82,7 +82,7 @@ def limits(cells: Sequence[CellRow], weak: Sequence[WeakRow]) -> list[str]:
 
 
 def _better_strategy(cell: CellRow, cells: Sequence[CellRow]) -> str | None:
-    """Say of a cell of DataParallel how much faster DDP is, where that is told."""
+    """Say of a cell of DataParallel how much faster DDP is, where it is faster for certain."""
     twin = next(
         (each for each in cells if (each.strategy, each.gpus, each.batch) == ("ddp", cell.gpus, cell.batch)), None
     )
@@ -90,7 +90,7 @@ def _better_strategy(cell: CellRow, cells: Sequence[CellRow]) -> str | None:
     if not isinstance(against, Pair):
         return None
     ratio = against.ratio(1)
-    return f"use DDP: {_times(ratio)} as fast" if ratio.is_told and (ratio.low or 0) > 1 else None
+    return f"use DDP: {_times(ratio)} as fast" if (ratio.low or 0) > 1 else None
 
 
 def _limit(efficiency: Ratio, cell: CellRow, baseline: CellRow) -> str:
@@ -105,7 +105,7 @@ def _limit(efficiency: Ratio, cell: CellRow, baseline: CellRow) -> str:
     part = max(grown, key=lambda each: grown[each])
     if grown[part] < LEAST_SHARE * span_ns:
         return "no part of the profiled step grew, so that the traces do not tell what limits it"
-    by = f"by about {ms(grown[part])} per profiled step of {ms(span_ns)}"
+    by = f"by about {ms(grown[part])} in the mean, per profiled step of {ms(span_ns)}"
     return f"{part.words} grew most, {by}. {_CORES_LIMIT if cell.on_cpu else _REMEDIES[part]}"
 
 

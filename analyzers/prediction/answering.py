@@ -31,6 +31,7 @@ from analyzers.scenarios import (
     gains_of,
     host_at,
     of_rank,
+    printed_interval,
 )
 from analyzers.settings import FSDP2, USUAL_MB, Assumption, DdpSettings, FsdpSettings, LinkModel, Setting, Sharding
 from analyzers.statistics import Limits
@@ -237,7 +238,7 @@ class _Answering:
             step_ns=self._less(gain),
             of_degree=scenario.of_degree,
             is_finding=gain in self._findings,
-            **_judged(gain, doubts),
+            **_judged(gain, doubts, scenario.kind),
         )
 
     def _less(self, gain: Gain) -> int:
@@ -417,18 +418,20 @@ class _Answering:
             efficiency=None if alone_ns is None else min(alone_ns / step_ns, 1.0),
             of_degree=True,
             is_finding=is_finding,
-            **_judged(gain, doubts, noise_ns),
+            **_judged(gain, doubts, CAPS, noise_ns),
             **fields,
         )
 
 
-def _judged(gain: Gain, doubts: Sequence[Notice], noise_ns: int | None = 0) -> dict[str, Any]:
+def _judged(gain: Gain, doubts: Sequence[Notice], kind: str, noise_ns: int | None = 0) -> dict[str, Any]:
     """Return a gain with its interval, widened by `noise_ns` on either side, and whether it is reliable, and why not.
 
     None: of other numbers of GPUs, whose steps are no gain to be told apart from nothing.
     """
     low_ns, high_ns = round(gain.interval_ns[0]) - (noise_ns or 0), round(gain.interval_ns[1]) + (noise_ns or 0)
-    if noise_ns is not None and low_ns <= 0 <= high_ns:
+    # What brings something in every replay does so; what costs something may lie within the replay's own error.
+    _, most_ns = printed_interval(kind, (low_ns, high_ns), gain.step_ns)
+    if noise_ns is not None and low_ns <= 0 <= most_ns:
         doubts = [*doubts, Notice(Code.GAIN_NOT_TOLD_APART, "what the gain lies between holds 0: it may bring nothing")]
     return {
         "gain_ns": round(gain.gain_ns),

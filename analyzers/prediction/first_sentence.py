@@ -54,10 +54,10 @@ class FirstSentence:
 
     def _of_nothing(self) -> str:
         """Say that nothing is worth while, and what much of one thing would bring."""
-        said = "no change that can be replayed would bring 1 % of the step"
+        said = "no cure that can be replayed would bring 1 % of the step"
         of_degree = (each for each in self.others if each.of_degree and each.gain_ns >= LEAST_SHARE * each.before_ns)
         most = next(of_degree, None)
-        return said if most is None else f"{said} by itself; {self._would_take(most)}"
+        return said if most is None else f"{said}; {self._would_take(most)}"
 
     def _of_best(self, best: Prediction) -> str:
         """Say what the best of the settings that are asked for brings."""

@@ -289,6 +289,13 @@ def test_what_ddp_would_take_a_host_that_sets_the_pace_is_not_known_of_one_gpu()
     assert found.grade == "low"
 
 
+def test_what_costs_less_than_the_replays_own_error_is_not_reliable():
+    found = whatif(summary_of(SAMPLES / "resnet18-ddp2-pageable"), Options())
+    lost = [each for each in found.scenarios if each.interval_ns[1] < 0 <= each.within_ns[1]]
+    assert lost
+    assert not any(each.reliable for each in lost)
+
+
 @pytest.mark.parametrize("run", ["resnet18-ddp4", "resnet18-ddp2-cured"])
 def test_what_is_not_told_apart_is_neither_reliable_nor_recommended(run):
     found = whatif(summary_of(SAMPLES / run), Options(bucket_mb=USUAL_MB))
