@@ -139,7 +139,8 @@ def test_ranks_on_a_cpu_are_called_ranks():
     )
     assert study.verdict.startswith("2 ranks train 1.05 times as fast as one (ddp, 32 samples per rank)")
     assert study.limits == [
-        "ddp on 2 ranks at batch 32: exposed transfer grew most, by about 6.00 ms in the mean, per profiled step of 19.00 ms. "
+        "ddp on 2 ranks at batch 32: exposed transfer grew most, by about 6.00 ms in the mean, "
+        "per profiled step of 19.00 ms. "
         "The cores that ranks share limit it, not links: more cores, or fewer ranks."
     ]
     for shown in (scaling_text(study), as_markdown(study), scaling_html(study)):
@@ -168,7 +169,8 @@ def test_the_sentence_comes_first_and_says_what_limits_scaling():
     )
     assert study.verdict == "4 GPUs train 2.50 times as fast as one (ddp, 32 samples per GPU): an efficiency of 62.5 %."
     assert study.limits == [
-        "ddp on 4 GPUs at batch 32: exposed transfer grew most, by about 3.00 ms in the mean, per profiled step of 16.00 ms. "
+        "ddp on 4 GPUs at batch 32: exposed transfer grew most, by about 3.00 ms in the mean, "
+        "per profiled step of 16.00 ms. "
         "The links limit it: larger batch, compressed gradients, faster links."
     ]
     assert study.verdict in " ".join(scaling_text(study, 100).split())[:200]
