@@ -39,9 +39,11 @@ _OF_NCCL = re.compile(r"p?nccl[A-Z]")
 _FIELDS = ("NCCL communicator ID", "Message size [bytes]", "Peer rank", "No. of ranks")
 _HEAD, _MOST_BYTES = struct.Struct("<QQQQ"), 1 << 12
 _DIGITS = re.compile(rb"(?:[0-9A-Fa-f]{2})+")
-# Whole numbers of nvToolsExtPayload.h, by their number there.
-_WHOLE = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
-_TYPES = dict(enumerate((*_WHOLE, "i8", "u8", *_WHOLE), start=1)) | {22: "u8"}
+# Whole numbers of nvToolsExtPayload.h, by their number there, as `struct` spells them.
+_WHOLE = "bBhHiIqQ"
+_TYPES = dict(enumerate(f"{_WHOLE}qQ{_WHOLE}", start=1)) | {22: "Q"}
+# Format and place of each field.
+_Layout = dict[str, tuple[str, int]]
 _SENT, _RECEIVED = "ncclSend", "ncclRecv"
 # Of the first of these, and of what a rank gets or gives of the others, NCCL says the bytes.
 _SIZED = ("ncclAllReduce", "ncclBroadcast", "ncclReduce", _SENT, _RECEIVED, "ncclAllGather", "ncclReduceScatter")
@@ -58,40 +60,38 @@ class Payload(NamedTuple):
 
 def read_payloads(database: Database, blobs: Mapping[int, tuple[int, bytes]]) -> dict[int, Payload]:
     """Return what payloads say that fit a schema of their domain; they may be written as text, two digits a byte."""
-    layouts, found = _read_layouts(database) if blobs else {}, {}
-    for said in {*blobs.values()}:
-        domain, text = said
-        text = bytes.fromhex(str(text, "ascii")) if _DIGITS.fullmatch(text) else text
-        _, schema, _, begin = _HEAD.unpack(text[: _HEAD.size].ljust(_HEAD.size, b"\0"))
-        layout = layouts.get((domain, schema))
-        if layout is not None and _HEAD.size <= begin <= len(text) - layout.itemsize:
-            values = np.frombuffer(text, layout, 1, begin)[0]
-            names = layout.names or ()
-            found[said] = Payload(*(int(values[name]) if name in names else UNKNOWN for name in _FIELDS))
-    return {at: found[said] for at, said in blobs.items() if said in found}
+    layouts = _read_layouts(database)
+    said = {blob: _read_payload(layouts, *blob) for blob in {*blobs.values()}}
+    return {at: payload for at, blob in blobs.items() if (payload := said[blob]) is not None}
 
 
-def _read_layouts(database: Database) -> dict[tuple[int, int], np.dtype[np.void]]:
+def _read_payload(layouts: Mapping[tuple[int, int], _Layout], domain: int, text: bytes) -> Payload | None:
+    text = bytes.fromhex(str(text, "ascii")) if _DIGITS.fullmatch(text) else text
+    try:
+        _, schema, _, begin = _HEAD.unpack_from(text)
+        layout = layouts[domain, schema]
+        values = {name: struct.unpack_from(kind, text, begin + offset)[0] for name, (kind, offset) in layout.items()}
+    except (KeyError, OverflowError, struct.error):
+        return None
+    return Payload(*(values.get(name, UNKNOWN) for name in _FIELDS)) if begin >= _HEAD.size else None
+
+
+def _read_layouts(database: Database) -> dict[tuple[int, int], _Layout]:
     """Return the layout of each schema, by domain and number; what several processes registered is one."""
-    names = {"name": "CAST(name AS TEXT)"}
-    rows = database.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId schemaId type? offset?", texts=names)
-    texts = [str(text, errors="replace") for text in database.codes]
-    fields: dict[tuple[int, int], dict[str, tuple[str, int]]] = defaultdict(dict)
-    for domain, schema, kind, offset, code in zip(*(column.tolist() for column in rows.values()), strict=True):
+    wanted, names = "domainId schemaId type? offset?", {"name": "CAST(name AS TEXT)"}
+    *columns, name = database.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", wanted, texts=names).values()
+    layouts = defaultdict[tuple[int, int], _Layout](dict)
+    rows = zip(*(column.tolist() for column in columns), database.texts(name), strict=True)
+    for domain, schema, kind, offset, field in rows:
         if kind in _TYPES and offset < _MOST_BYTES:  # the first field's place is not said
-            fields[domain, schema][texts[code]] = (f"<{_TYPES[kind]}", max(offset, 0))
-    layouts = {}
-    for key, each in fields.items():
-        formats, offsets = zip(*each.values(), strict=True)
-        nbytes = max(offset + np.dtype(kind).itemsize for kind, offset in each.values())
-        layouts[key] = np.dtype({"names": [*each], "formats": formats, "offsets": offsets, "itemsize": nbytes})
+            layouts[domain, schema][field] = (f"<{_TYPES[kind]}", max(offset, 0))
     return layouts
 
 
 def with_calls(events: Events, payloads: Mapping[int, Payload]) -> Events:
     """Return the rows with the calls of collectives, and without NCCL's own ranges; `payloads` are by position."""
     operations = events.called(Category.ANNOTATION, _OF_NCCL.match)
-    ranges = events.called(Category.ANNOTATION, lambda name: name.startswith(NCCL))
+    ranges = events.called(Category.ANNOTATION, lambda name: name.startswith(NCCL))[::-1]
     records = events.called(Category.OPERATOR, lambda name: name == _RECORD)
     said: dict[int, list[tuple[str, Payload]]] = defaultdict(list)
     for row, record in zip(operations.tolist(), find_outermost(events, records, operations).tolist(), strict=True):
@@ -101,19 +101,17 @@ def with_calls(events: Events, payloads: Mapping[int, Payload]) -> Events:
     # The only one needs no name; of several each has one, also where nothing says how many ranks it has.
     members = dict.fromkeys(communicators if len(communicators) > 1 else (), 0)
     members |= {one.communicator: one.members for one in payloads.values() if one.members > 0}
+    # Of several ranges in a call the first says its kind.
     held = zip(find_outermost(events, records, ranges).tolist(), events.name[ranges].tolist(), strict=True)
-    kinds = {record: events.names[code].removeprefix(NCCL) for record, code in reversed([*held])}
+    kinds = {record: events.names[code].removeprefix(NCCL) for record, code in held}
     args = {record: _describe(kinds.get(record, ""), said[record], members) for record in {*kinds, *said} - {UNKNOWN}}
-    calls = {
-        row: call for row, one in (args | _without_launch(events, records, args)).items() if (call := call_of(one))
-    }
+    args |= _without_launch(events, records, args)
+    calls = {row: call for row, one in args.items() if (call := call_of(one)) is not None}
     codes = {call: code for code, call in enumerate(dict.fromkeys(calls.values()))}
-    column = events.call.copy()
-    column[[*calls]] = [codes[one] for one in calls.values()]
-    external = events.external.copy()
+    column, external = events.call.copy(), events.external.copy()
+    column[[*calls]] = [codes[call] for call in calls.values()]
     external[records] = records
-    kept = np.ones(len(events), dtype=bool)
-    kept[operations] = False
+    kept = np.isin(np.arange(len(events)), operations, invert=True)
     return replace(events, call=column, calls=tuple(codes), external=external).take(kept)
 
 
@@ -122,22 +120,19 @@ def _without_launch(events: Events, records: Int64, args: Mapping[int, Args]) ->
 
     What a stream of NCCL's runs is one communicator's: where all others of the name are of one kind, they are, too.
     """
-    rows = np.flatnonzero((events.category == Category.KERNEL) & (events.kind == Kind.COMM))
-    is_open = {code: kind_of_kernel(events.names[code]) in OPEN for code in np.unique(events.name[rows]).tolist()}
-    rows = rows[[is_open[code] for code in events.name[rows].tolist()]]
+    rows = events.called(Category.KERNEL, lambda name: kind_of_kernel(name) in OPEN)
+    rows = rows[events.kind[rows] == Kind.COMM]
     launches = launch_rows(events.category, events.correlation, events.start_ns, events.correlation[rows])
-    record = np.full(len(rows), UNKNOWN)
-    record[launches >= 0] = find_outermost(events, records, launches[launches >= 0])
-    kinds: dict[int, set[tuple[str, str, int]]] = defaultdict(set)
-    like = distinct(events.name[rows], events.device[rows], events.stream[rows]).index
-    for kernels, own in zip(like.tolist(), record.tolist(), strict=True):
-        if own in args:
-            kinds[kernels].add((args[own].collective, args[own].group_name, args[own].group_size))
+    like = distinct(events.name[rows], events.device[rows], events.stream[rows]).index.tolist()
+    told: dict[int, set[tuple[str, str, int]]] = defaultdict(set)
+    for kernels, record in zip(like, find_outermost(events, records, launches).tolist(), strict=True):
+        if record in args:
+            told[kernels].add((args[record].collective, args[record].group_name, args[record].group_size))
     found = {}
-    for place in np.flatnonzero(launches < 0).tolist():
-        if len(told := kinds[int(like[place])]) == 1:
-            ((text, name, size),) = told
-            found[int(rows[place])] = Args(collective=text, group_name=name, group_size=size)
+    for row, kernels, launch in zip(rows.tolist(), like, launches.tolist(), strict=True):
+        if launch < 0 and len(told[kernels]) == 1:
+            ((kind, name, size),) = told[kernels]
+            found[row] = Args(collective=kind, group_name=name, group_size=size)
     return found
 
 

@@ -9,8 +9,8 @@ NVTX_EVENTS      operators, annotations  globalTid
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import numpy as np
@@ -21,8 +21,8 @@ from analyzers.trace import Args, CallColumns, Category, Codes, Decoded, EventPa
 
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 DEVICE_TABLES = _KERNELS, _COPIES, _SETS = f"{_CUPTI}KERNEL", f"{_CUPTI}MEMCPY", f"{_CUPTI}MEMSET"
-_CALLS, _SYNCS, _EVENTS = f"{_CUPTI}RUNTIME", f"{_CUPTI}SYNCHRONIZATION", f"{_CUPTI}CUDA_EVENT"
-_OVERHEADS = f"{_CUPTI}OVERHEAD", "PROFILER_OVERHEAD"
+_OF_HOST = {f"{_CUPTI}RUNTIME": Category.LAUNCH}
+_OF_HOST |= dict.fromkeys((f"{_CUPTI}OVERHEAD", "PROFILER_OVERHEAD"), Category.OVERHEAD)
 # A process's number and a thread's in it are one.
 THREADS = 1 << 24
 _NO_STREAM, _MOST_NS = (1 << 32) - 1, 1 << 61
@@ -32,12 +32,9 @@ _OF_DEVICE |= {"stream": "streamId", "bytes": "bytes", "grid": "grid"}
 _GRID = "gridX? gridY? gridZ? blockX? blockY? blockZ?"
 # Ranges that push and pop made, which are nested; those that begin and end on their own are not.
 _PUSHED = "eventType = 59"
-# PyTorch's text of a range: `aten::mm, seq = 7, op_id = 9910`; shapes may follow.
-_SEQ, _ID = "instr(text, ', seq = ')", "instr(text, ', op_id = ')"
-_BOTH = f"{_SEQ} AND {_ID} > {_SEQ}"
-_TEXT = f"CASE WHEN {_BOTH} THEN substr(text, 1, {_SEQ} - 1) WHEN {_ID} THEN substr(text, 1, {_ID} - 1) ELSE text END"
-# Autograd's number of a range, -1 for one of PyTorch's without, -2 for one that somebody else made.
-_NUMBER = f"CASE WHEN {_BOTH} THEN CAST(substr(text, {_SEQ} + 8, 18) AS INTEGER) WHEN {_ID} THEN -1 ELSE -2 END"
+# PyTorch's text of a range: `aten::mm, seq = 7, op_id = 9910`; shapes may follow. No two have one op_id.
+_TEXT = "substr(text, 1, coalesce(nullif(instr(text, ', op_id = '), 0) + 9, 65536))"
+_OF_PYTORCH = re.compile(r"(.*?)(?:, seq = (\d{1,18}))?, op_id = ", re.DOTALL)
 _BLOB = "CASE WHEN domainId > 0 THEN CAST(substr(binaryData, 1, 4096) AS BLOB) END"
 
 # Calls of CUDA with the version of their interface behind them: cudaLaunchKernel_v7000.
@@ -46,36 +43,41 @@ _VERSION = re.compile(r"_v\d{4,}$")
 _TYPED = re.compile(r"\((?:(bool)|(?:unsigned |signed )?(?:int|long|short|char|long long))\)(-?\d+)")
 # CUPTI's kinds of copies, of memory and of synchronizations, by number.
 _MOVES = ("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD")
-_MEMORY = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
-_WAITS = ("Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")
+_MOVE = defaultdict(lambda: "Unknown", enumerate(_MOVES))
+_MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
+_MEMORY = defaultdict(lambda: "Unknown", enumerate(_MEMORIES))
+_WAIT = defaultdict(
+    lambda: "Unknown", enumerate(("?", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync"))
+)
 # PyTorch's operators have a namespace; of what else it records some are users' ranges.
 _OPERATOR = re.compile(r"(?!FSDP::)[\w.]+::|record_param_comms$|detach_?$")
 
 
 class Process:
-    """Rows of one process in the making; `odd` ones were left out.
-
-    `blobs` are payloads with the domain of each, by the position of its range.
-    """
+    """Rows of one process in the making; `blobs` are payloads, each with its domain, by the position of its range."""
 
     def __init__(self, database: Database, pid: int | None) -> None:
-        self._database, self._pid, self.odd = database, pid, 0
+        self._database, self._pid = database, pid
         self._names, self._grids = Codes[str](), CallColumns()
         self.blobs: dict[int, tuple[int, bytes]] = {}
-        strings = database.read("StringIds", "id value!", texts={"value": "CAST(substr(value, 1, 65536) AS TEXT)"})
-        self._strings: dict[int, str] = dict(zip(strings["id"].tolist(), database.texts(strings["value"]), strict=True))
+        strings = database.read("StringIds", "id value!", texts={"value": "substr(value, 1, 65536)"})
+        texts = database.texts(strings["value"])
+        self._strings = defaultdict[int, str](str, zip(strings["id"].tolist(), texts, strict=True))
 
     def decoded(self) -> Decoded:
         """Return all rows, those of devices first, as `assemble` takes them. Raises UnreadableTrace, TooLarge."""
-        on_device = [self._kernels(), self._moves(), self._sets()]
-        calls = self._named(_CALLS, "globalTid nameId correlationId?", Category.LAUNCH, partial(_VERSION.sub, ""))
-        overheads = [self._named(one, "globalTid? nameId", Category.OVERHEAD, str) for one in _OVERHEADS]
-        ranges, syncs = self._ranges(), self._synchronizations()
-        parts = [*on_device, calls, *overheads, ranges, syncs]
+        on_device = [*self._on_device()]
+        calls = [
+            self._named(table, category, "start end globalTid? correlationId?", "nameId", self._name_call)
+            for table, category in _OF_HOST.items()
+        ]
+        about, ranges = "start end correlationId? deviceId? streamId? eventSyncId?", self._ranges()
+        syncs = self._named(f"{_CUPTI}SYNCHRONIZATION", Category.SYNC, about, "syncType", _WAIT.__getitem__)
+        parts = [*on_device, *calls, ranges, syncs]
         first = np.cumsum([0, *(len(part["start"]) for part in parts)])
         ranges_at, syncs_at, total = first[-3:].tolist()
         self._keep_blobs(ranges, ranges_at)
-        numbered = np.flatnonzero((ranges["number"] >= 0) & (ranges["category"] == Category.OPERATOR))
+        numbered = np.flatnonzero(ranges["number"] >= 0)
 
         def joined(name: str, parts: list[Rows] = parts) -> Int64:
             return np.concatenate([get(part, name) for part in parts])
@@ -101,108 +103,88 @@ class Process:
             "sync_stream": syncs["streamId"],
             **self._waited(syncs["eventSyncId"]),
         }
-        self.odd += self._database.odd
         return Decoded(EventPart(total, total, columns), 1, tuple(self._names), {}, self._grids, Marks(), 0)
 
     def _keep_blobs(self, ranges: Rows, first: int) -> None:
         texts, blob = [*self._database.codes], get(ranges, "blob")
         rows = np.flatnonzero(np.array([*map(bool, texts), False])[blob])
-        domains, codes = ranges["domainId"][rows].tolist(), blob[rows].tolist()
-        self.blobs = {first + row: (domains[at], texts[codes[at]]) for at, row in enumerate(rows.tolist())}
+        said = zip(rows.tolist(), get(ranges, "domainId")[rows].tolist(), blob[rows].tolist(), strict=True)
+        self.blobs = {first + row: (domain, texts[code]) for row, domain, code in said}
 
-    def _read(self, table: str, wanted: str, also: str = "1", **computed: dict[str, str]) -> Rows:
+    def _read(self, table: str, wanted: str, where: str = "1", texts: Mapping[str, str] | None = None) -> Rows:
         """Return this process's rows of a table that have times."""
         column, past = ("globalPid", 1) if self._database.has(table, "globalPid") else ("globalTid", THREADS)
-        where: tuple[str, tuple[int, ...]] = (also, ())
         if self._pid is not None and self._database.has(table, column):
-            where = f"{also} AND {column} >= ? AND {column} < ?", (self._pid, self._pid + past)
-        rows = self._database.read(table, wanted, where, **computed)
+            where += f" AND {column} >= {self._pid} AND {column} < {self._pid + past}"
+        rows = self._database.read(table, wanted, where, texts)
         start, end = get(rows, "start"), get(rows, "end")
         timed = (np.minimum(start, end) > -_MOST_NS) & (np.maximum(start, end) < _MOST_NS)
         if "streamId" in rows:
             rows["streamId"] = np.where(rows["streamId"] == _NO_STREAM, UNKNOWN, rows["streamId"])
-        self.odd += int((~timed).sum())
+        self._database.odd += int((~timed).sum())
         return rows if timed.all() else {name: column[timed] for name, column in rows.items()}
 
-    def _code(self, values: Int64, name_of: Callable[[int], str]) -> Int64:
-        """Return codes of names, each made once."""
-        ids, which = np.unique(values, return_inverse=True)
-        return np.array([self._names[name_of(number)] for number in ids.tolist()], dtype=np.int64)[which]
+    def _named(self, table: str, category: Category, wanted: str, by: str, name_of: Callable[..., str]) -> Rows:
+        """Return a table's rows with a category, and with names by some of its columns, each made once."""
+        rows = self._read(table, f"{wanted} {by}")
+        alike = distinct(*(rows[column.rstrip("?")] for column in by.split()))
+        names = np.array([self._names[name_of(*line)] for line in alike.lines.T.tolist()], dtype=np.int64)
+        return rows | {"name": names[alike.index], "category": np.full(len(alike.index), category)}
 
-    def _string(self, number: int) -> str:
-        return self._strings.get(number, "")
-
-    def _named(self, table: str, wanted: str, category: Category, name_of: Callable[[str], str]) -> Rows:
-        rows = self._read(table, f"start end {wanted}")
-        return _with(rows, category, self._code(rows["nameId"], lambda number: name_of(self._string(number))))
-
-    def _kernels(self) -> Rows:
-        rows = self._read(_KERNELS, f"{_ON_DEVICE} demangledName {_GRID}")
-        alike = distinct(*(rows[side] for side in _GRID.replace("?", "").split()))
+    def _on_device(self) -> Iterator[Rows]:
+        kernels = self._named(_KERNELS, Category.KERNEL, f"{_ON_DEVICE} {_GRID}", "demangledName", self._name_kernel)
+        alike = distinct(*(kernels[side] for side in _GRID.replace("?", "").split()))
         grids = [Args(grid=msgspec.Raw(str(line).encode())) for line in alike.lines.T.tolist()]
-        name = self._code(rows["demangledName"], lambda number: _TYPED.sub(_constant, self._string(number)))
-        return _with(rows, Category.KERNEL, name) | {"grid": self._grids.grids(grids)[alike.index]}
+        yield kernels | {"grid": self._grids.grids(grids)[alike.index]}
+        wanted = f"{_ON_DEVICE} bytes? srcDeviceId? dstDeviceId?"
+        yield self._named(_COPIES, Category.MEMCPY, wanted, "copyKind? srcKind? dstKind?", _name_copy)
+        yield self._named(
+            _SETS, Category.MEMSET, f"{_ON_DEVICE} bytes?", "memKind?", lambda kind: f"Memset ({_MEMORY[kind]})"
+        )
 
-    def _moves(self) -> Rows:
-        rows = self._read(_COPIES, f"{_ON_DEVICE} bytes? srcDeviceId? dstDeviceId? copyKind? srcKind? dstKind?")
-        alike = distinct(rows["copyKind"], rows["srcKind"], rows["dstKind"])
-        ways = [
-            f"Memcpy {_at(_MOVES, kind)} ({_at(_MEMORY, source)} -> {_at(_MEMORY, target)})"
-            for kind, source, target in alike.lines.T.tolist()
-        ]
-        return _with(rows, Category.MEMCPY, self._code(alike.index, ways.__getitem__))
+    def _name_call(self, number: int) -> str:
+        return _VERSION.sub("", self._strings[number])
 
-    def _sets(self) -> Rows:
-        rows = self._read(_SETS, f"{_ON_DEVICE} bytes? memKind?")
-        return _with(rows, Category.MEMSET, self._code(rows["memKind"], lambda kind: f"Memset ({_at(_MEMORY, kind)})"))
+    def _name_kernel(self, number: int) -> str:
+        constant = ("true", "false")
+        return _TYPED.sub(lambda typed: constant[typed[2] == "0"] if typed[1] else typed[2], self._strings[number])
 
     def _ranges(self) -> Rows:
-        table = "NVTX_EVENTS"
-        texts = {"text": f"CAST({_TEXT} AS TEXT)"}
-        if self._database.has(table, "binaryData", "domainId"):
-            texts["blob"] = _BLOB
-        wanted = "start end? globalTid textId? domainId? eventType! text!"
-        rows = self._read(table, wanted, _PUSHED, numbers={"number": _NUMBER}, texts=texts)
-        texts_of = self._database.texts(np.arange(len(self._database.codes)))
-        registered, own = self._code(rows["textId"], self._string), self._code(rows["text"], texts_of.__getitem__)
-        name = np.where(np.array([*map(bool, texts_of), False])[rows["text"]], own, registered)
-        names, kinds = [*self._names], distinct(name, np.clip(rows["number"], -2, 0))
-        lines = kinds.lines.T.tolist()
-        is_one = [number == 0 or (number == -1 and bool(_OPERATOR.match(names[code]))) for code, number in lines]
-        category = np.where(np.array(is_one, dtype=bool)[kinds.index], Category.OPERATOR, Category.ANNOTATION)
-        return rows | {"name": name, "category": category}
-
-    def _synchronizations(self) -> Rows:
-        rows = self._read(_SYNCS, "start end syncType correlationId? deviceId? streamId? eventSyncId?")
-        return _with(rows, Category.SYNC, self._code(rows["syncType"], lambda kind: _at(_WAITS, kind)))
+        has_blobs = self._database.has("NVTX_EVENTS", "binaryData", "domainId")
+        texts = {"text": _TEXT} | ({"blob": _BLOB} if has_blobs else {})
+        rows = self._read("NVTX_EVENTS", "start end? globalTid textId? domainId? eventType! text!", _PUSHED, texts)
+        alike = distinct(rows["text"], rows["textId"])
+        text, registered = alike.columns
+        said = zip(self._database.texts(text), registered.tolist(), strict=True)
+        kinds = [_parse_range(own or self._strings[number]) for own, number in said]
+        lines = np.array([(self._names[name], *kind) for name, *kind in kinds], dtype=np.int64).reshape(-1, 3)
+        return rows | dict(zip(("name", "category", "number"), lines[alike.index].T, strict=True))
 
     def _waited(self, sync: Int64) -> Rows:
         """Return the stream of the event that was waited for, and the call that recorded it, where that is known."""
-        events = self._read(_EVENTS, "eventSyncId? correlationId? streamId?")
+        events = self._read(f"{_CUPTI}CUDA_EVENT", "eventSyncId? correlationId? streamId?")
         order = np.argsort(events["eventSyncId"], kind="stable")
         found = np.where(sync >= 0, values_at(order, find(events["eventSyncId"][order], sync)), UNKNOWN)
         told = {"sync_wait_on_stream": "streamId", "sync_wait_on_record": "correlationId"}
         return {name: values_at(events[column], found) for name, column in told.items()}
 
 
-def _constant(typed: re.Match[str]) -> str:
-    return ("false" if typed[2] == "0" else "true") if typed[1] else typed[2]
+def _parse_range(text: str) -> tuple[str, Category, int]:
+    """Return a range's name, what it is, and autograd's number of it, where PyTorch wrote one."""
+    if (match := _OF_PYTORCH.fullmatch(text)) is None:
+        return text, Category.ANNOTATION, UNKNOWN
+    name, number = match.groups()
+    is_operator = number is not None or _OPERATOR.match(name)
+    return name, Category.OPERATOR if is_operator else Category.ANNOTATION, int(number or UNKNOWN)
 
 
-def _at(names: tuple[str, ...], number: int) -> str:
-    return names[number] if 0 <= number < len(names) else "Unknown"
-
-
-def _with(rows: Rows, category: Category, name: Int64) -> Rows:
-    return rows | {"name": name, "category": np.full(len(name), category)}
+def _name_copy(kind: int, source: int, target: int) -> str:
+    return f"Memcpy {_MOVE[kind]} ({_MEMORY[source]} -> {_MEMORY[target]})"
 
 
 def _graphs(rows: Rows) -> Int64:
     """Return the graph that launched each row, by the least of its nodes in a launch; -1 for none."""
-    node, none = rows["graphNodeId"], np.iinfo(np.int64).max
-    if not (node >= 0).any():
-        return node
-    launches, which = np.unique(rows["correlationId"], return_inverse=True)
-    least = np.full(len(launches), none)
-    np.minimum.at(least, which, np.where(node < 0, none, node))
-    return np.where(node < 0, UNKNOWN, least[which])
+    node, launches = rows["graphNodeId"], distinct(rows["correlationId"])
+    least = np.full(len(launches), _MOST_NS)
+    np.minimum.at(least, launches.index, np.where(node < 0, _MOST_NS, node))
+    return np.where(node < 0, UNKNOWN, least[launches.index])

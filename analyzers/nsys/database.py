@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ _BATCH = 1 << 14
 _LEAST_ROW_BYTES, _LEAST_LENGTH = 8, 1 << 20
 # SQLite's machine takes some tens of steps for a row: what needs far more is no export. A tick is so many steps.
 _TICK, _FREE_TICKS, _TICKS_PER_MB = 1_000_000, 10, 8
-_FUNCTIONS = frozenset({"coalesce", "instr", "substr"})
+_FUNCTIONS = frozenset({"coalesce", "instr", "nullif", "substr"})
 _SHOWN, _LONGEST = re.compile("[^ -~]+"), 80
 Rows = dict[str, Int64]
 
@@ -40,42 +41,35 @@ def export_command(name: str = "REPORT.nsys-rep") -> str:
 
 
 class Database:
-    """An open export. `columns` are those of its ordinary tables, `codes` number each text that was read.
-
-    `odd` rows were left out, since a number in them is none.
-    """
+    """An open export: `columns` of its ordinary tables, `codes` of each text that was read, how many rows are `odd`."""
 
     def __init__(self, path: Path, budget: Budget, connection: sqlite3.Connection) -> None:
         self.path, self._budget, self._connection = path, budget, connection
-        self._nbytes = path.stat().st_size
+        self._nbytes, self.codes = path.stat().st_size, Codes[bytes]()
         self._ticks = self._taken = self.odd = 0
-        self.codes = Codes[bytes]()
         connection.set_progress_handler(self._is_too_much, _TICK)
         connection.text_factory = bytes
-        for safety in ("trusted_schema = OFF", "cell_size_check = ON"):
-            connection.execute(f"PRAGMA {safety}")
+        connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
         self.columns = self._find_columns()
         connection.set_authorizer(self._authorize)
         if not self.columns.keys() >= {"META_DATA_EXPORT", "StringIds"}:  # which all exports have
             raise UnreadableTrace(f"{path}: an SQLite database, but none that Nsight Systems made: {export_command()}")
         self.said = dict(self.pairs("META_DATA_EXPORT", "name", "value"))
-        versions = (self.said.get(f"EXPORT_{one}_VERSION", "?") for one in ("PRODUCT", "SCHEMA"))
-        product, schema = (_SHOWN.sub("?", version)[:20] for version in versions)
-        self.version = f"Nsight Systems {product}, schema {schema}"
+        told = [self.said.get(f"EXPORT_{one}_VERSION", "?") for one in ("PRODUCT", "SCHEMA")]
+        self.version = "Nsight Systems {}, schema {}".format(*(_SHOWN.sub("?", version)[:20] for version in told))
 
     def _is_too_much(self) -> bool:
         self._ticks += 1
         return self._ticks > _FREE_TICKS + _TICKS_PER_MB * (self._nbytes >> 20)
 
-    def _find_columns(self) -> dict[str, frozenset[str]]:
+    def _find_columns(self) -> Mapping[str, set[str]]:
         """Return what may be read. A table without a page is virtual, a hidden column the file's SQL computes."""
-        found = {}
-        for batch in self.batches("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"):
-            for name in (str(name, errors="replace") for (name,) in batch):
-                if name.replace("_", "").isalnum():
-                    told = [row for rows in self.batches(f'PRAGMA table_xinfo("{name}")') for row in rows]
-                    found[name] = frozenset(str(row[1], errors="replace") for row in told if row[6] == 0)
-        return found
+        found = defaultdict[str, set[str]](set)
+        of_tables = "sqlite_master AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND rootpage > 0"
+        for batch in self.batches(f"SELECT t.name, c.name FROM {of_tables} AND hidden = 0"):
+            for table, column in batch:
+                found[str(table, errors="replace")].add(str(column, errors="replace"))
+        return dict(found)
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
         import sqlite3
@@ -88,10 +82,10 @@ class Database:
         """Whether there is such a table, with these columns."""
         return table in self.columns and self.columns[table].issuperset(columns)
 
-    def batches(self, sql: str, values: Sequence[int] = ()) -> Iterator[list[tuple[Any, ...]]]:
+    def batches(self, sql: str) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of a statement of ours, many at once. Raises UnreadableTrace for more than there can be."""
         self._ticks = count = 0
-        cursor = self._connection.execute(sql, values)
+        cursor = self._connection.execute(sql)
         while batch := cursor.fetchmany(_BATCH):
             count += len(batch)
             if count * _LEAST_ROW_BYTES > self._nbytes:
@@ -100,53 +94,47 @@ class Database:
 
     def texts(self, codes: Int64) -> list[str]:
         """Return the texts that codes stand for."""
-        found = [str(text, errors="replace") for text in self.codes]
-        return [found[code] for code in codes.tolist()]
+        found = [*self.codes]
+        return [str(found[code], errors="replace") for code in codes.tolist()]
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
         """Return two texts of each row of a table; none where it has no such columns."""
-        batches = self.batches(f'SELECT "{key}", "{value}" FROM {table}') if self.has(table, key, value) else ()
-        texts = [pair for batch in batches for pair in batch if all(isinstance(text, bytes) for text in pair)]
-        return [(str(key, errors="replace"), str(value, errors="replace")) for key, value in texts]
+        if not self.has(table, key, value):
+            return []
+        rows = self.read(table, "", texts={"key": f"CAST({key} AS TEXT)", "value": f"CAST({value} AS TEXT)"})
+        return [*zip(self.texts(rows["key"]), self.texts(rows["value"]), strict=True)]
 
-    def read(
-        self,
-        table: str,
-        wanted: str,
-        where: tuple[str, Sequence[int]] = ("1", ()),
-        numbers: Mapping[str, str] | None = None,
-        texts: Mapping[str, str] | None = None,
-    ) -> Rows:
-        """Return columns of whole numbers, as `start end?`, numbers that we compute, and codes of texts.
+    def read(self, table: str, wanted: str, where: str = "1", texts: Mapping[str, str] | None = None) -> Rows:
+        """Return columns of whole numbers, as `start end?`, and codes of texts.
 
         What is not in an export was not recorded: there are no rows then. Where a value is not said, that of a column
         with `?` is -1, and the row of another is odd; one with `!` must be there, and is none of them. Raises
         UnreadableTrace for a table without a column, TooLarge.
         """
-        optional = {name.rstrip("?"): name.endswith("?") for name in wanted.split() if name[-1] != "!"}
-        needed = {name.rstrip("!") for name in wanted.split() if name[-1] != "?"}
-        present = self.columns.get(table, frozenset(needed))
-        if lacking := sorted(needed - present):
+        marks = {name.rstrip("?!"): name[-1] for name in wanted.split()}
+        present = self.columns.get(table, {*marks})
+        if lacking := sorted(name for name, mark in marks.items() if mark != "?" and name not in present):
             raise UnreadableTrace(
                 f"{self.path}: {table} lacks {', '.join(lacking)} (written by {self.version}; tracer was tried with "
                 "schemas 3.24 and 3.25): export the report again, with another version of nsys"
             )
         said = {
-            name: f'"{name}"' if not may_lack else f'coalesce("{name}", -1)' if name in present else "-1"
-            for name, may_lack in optional.items()
-        } | dict(numbers or {})
-        count, names = len(said), [*said, *(texts or {})]
-        listed = ", ".join([*said.values(), *(f"coalesce({text}, '')" for text in (texts or {}).values())])
-        pieces: list[list[Int64]] = [[np.zeros(0, dtype=np.int64)] for _ in names]
-        sql = f"SELECT {listed} FROM {table} NOT INDEXED WHERE {where[0]}"
-        for batch in self.batches(sql, where[1]) if table in self.columns else ():
+            name: f'"{name}"' if mark != "?" else f'coalesce("{name}", -1)' if name in present else "-1"
+            for name, mark in marks.items()
+            if mark != "!"
+        }
+        count = len(said)
+        said |= {name: f"coalesce({text}, '')" for name, text in (texts or {}).items()}
+        pieces: list[list[Int64]] = [[np.zeros(0, dtype=np.int64)] for _ in said]
+        sql = f"SELECT {', '.join(said.values())} FROM {table} NOT INDEXED WHERE {where}"
+        for batch in self.batches(sql) if table in self.columns else ():
             columns = self._whole_numbers(batch, count)
-            for place, column in enumerate(columns):
-                coded = column if place < count else array("q", map(self.codes.__getitem__, column))
-                pieces[place].append(np.frombuffer(coded, dtype=np.int64))
+            columns[count:] = (array("q", map(self.codes.__getitem__, column)) for column in columns[count:])
+            for piece, column in zip(pieces, columns, strict=False):  # without a sound row there are no columns
+                piece.append(np.frombuffer(column, dtype=np.int64))
             self._taken += len(batch)
             self._budget.check(self._taken * ROW_BYTES + 2 * self.codes.nbytes, f"{self._taken:,} or more rows of it")
-        return dict(zip(names, map(np.concatenate, pieces), strict=True))
+        return dict(zip(said, map(np.concatenate, pieces), strict=True))
 
     def _whole_numbers(self, batch: list[tuple[Any, ...]], count: int) -> list[Any]:
         """Return the columns of rows, the first so many as whole numbers, without rows that have none there."""

@@ -17,7 +17,7 @@ from analyzers.notices import Code, Notice
 from analyzers.nsys.collectives import read_payloads, with_calls
 from analyzers.nsys.columns import DEVICE_TABLES, THREADS, Process
 from analyzers.nsys.database import Database, export_command, opened
-from analyzers.trace import Header, Helpers, Input, ProcessRows, Trace, assemble, with_copy_collectives
+from analyzers.trace import Header, Helpers, Input, ProcessRows, Trace, assemble, with_copy_collectives, yield_notices
 
 _GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 # Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
@@ -37,10 +37,7 @@ def _read_export(
     *,
     piped: bool = False,
 ) -> Trace:
-    """Read an export, and each process's rows when these are asked for; nobody helps, and `on_bytes` hears once.
-
-    Raises UnreadableTrace where it is none, is damaged, or has no device activity, and TooLarge.
-    """
+    """Read an export as `read_trace` does, each process's rows when asked for; nobody helps, `on_bytes` hears once."""
     budget = Budget(path, budget_of(memory, cores() if memory is None else 1))
     with opened(path, budget) as database:
         pids, header, lost = _find_processes(database), _read_header(database), _say_lacks(database)
@@ -58,14 +55,13 @@ def _find_processes(database: Database) -> list[int | None]:
     """Return the processes that have device rows, in order; None for those of an export that names none."""
     found: set[int | None] = set()
     for table in filter(database.has, DEVICE_TABLES):
-        column = "globalPid" if database.has(table, "globalPid") else "NULL"
-        for batch in database.batches(f"SELECT DISTINCT {column} FROM {table} NOT INDEXED"):
+        pid = "globalPid" if database.has(table, "globalPid") else "NULL"
+        for batch in database.batches(f"SELECT DISTINCT {pid} FROM {table} NOT INDEXED"):
             found |= {pid if type(pid) is int else None for (pid,) in batch}
     if len(found) > _MOST_PROCESSES:
         raise TooLarge(f"{database.path}: has {len(found):,} processes, where {_MOST_PROCESSES:,} are read: damaged?")
     # Beside processes, rows of none are of nobody's.
-    named = [pid for pid in found if pid is not None]
-    return [*sorted(named)] if named else [*found]
+    return [*sorted(pid for pid in found if pid is not None)] or [*found]
 
 
 def _read_header(database: Database) -> Header:
@@ -83,21 +79,21 @@ def _read_header(database: Database) -> Header:
 
 def _say_lacks(database: Database) -> tuple[Notice, ...]:
     """Return what is to be known of an export: what was not recorded, not exported, or is not read."""
-    notices = []
+    name, notices = database.path.name, []
     if database.has(_GRAPHS) and any(database.batches(f"SELECT 1 FROM {_GRAPHS} LIMIT 1")):
         text = "CUDA graphs are recorded whole, and their kernels are missing: record with --cuda-graph-trace=node"
-        notices.append((Code.TRACE_INCOMPLETE, text))
+        notices.append(Notice(Code.TRACE_INCOMPLETE, f"{name}: {text}"))
     if database.has("NVTX_PAYLOAD_SCHEMAS") and database.said.get("EXPORT_PARAM_INCLUDE_BLOBS") == "false":
         text = "sizes, peers and communicators of NCCL's calls are not in it: export again with --include-blobs=true"
-        notices.append((Code.EXPORT_LACKS, text))
+        notices.append(Notice(Code.EXPORT_LACKS, f"{name}: {text}"))
     if database.has("GPU_METRICS"):
-        notices.append((Code.EXPORT_LACKS, "metrics of GPUs are in it, and are not read"))
-    return tuple(Notice(code, f"{database.path.name}: {text}") for code, text in notices)
+        notices.append(Notice(Code.EXPORT_LACKS, f"{name}: metrics of GPUs are in it, and are not read"))
+    return tuple(notices)
 
 
 @dataclass(frozen=True)
 class _Processes(Sequence[ProcessRows]):
-    """The processes of an export; each one's rows are read when it is asked for."""
+    """The processes of an export."""
 
     path: Path
     budget: Budget
@@ -115,13 +111,10 @@ class _Processes(Sequence[ProcessRows]):
             payloads = read_payloads(database, process.blobs)
         built = assemble(decoded, self.base_ns)
         events = with_calls(built.processes[0].events, payloads)
-        odd = [(process.odd, "rows of which a value is no whole number, or no time")]
-        odd += [(len(process.blobs) - len(payloads), "payloads of NCCL's that fit no schema")]
-        missing = "; ".join(f"{count:,} {what}" for count, what in odd if count)
-        lost = [(Code.TRACE_INCOMPLETE, f"not read: {missing}; all else is kept")] if missing else []
-        if built.endless:
-            lost.append((Code.EVENTS_WITHOUT_DURATION, f"{built.endless} events have no duration, and count as empty"))
-        notices = tuple(Notice(code, f"{self.path.name}: {text}") for code, text in lost)
+        odd = {"rows of which a value is no whole number, or no time": database.odd}
+        odd["payloads of NCCL's that fit no schema"] = len(process.blobs) - len(payloads)
+        lost = [f"{count:,} {what}" for what, count in odd.items() if count]
+        notices = tuple(yield_notices(self.path.name, lost, built.endless))
         return ProcessRows("" if pid is None else str(pid // THREADS % THREADS), with_copy_collectives(events), notices)
 
 

@@ -64,4 +64,4 @@ from analyzers.trace.range_names import (
     own_name,
     range_name,
 )
-from analyzers.trace.reader import KINETO, Input, Trace, read_trace
+from analyzers.trace.reader import KINETO, Input, Trace, read_trace, yield_notices

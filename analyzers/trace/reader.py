@@ -104,7 +104,7 @@ def read_trace(
     lost = [*ends, *around.lost, *(f"{count:,} {what}" for what, count in counts.items() if count)]
     is_open_ended = bool(ends or around.torn or damage.places)
     notices = [
-        *_yield_notices(path.name, lost, is_open_ended, oddities, built.endless),
+        *yield_notices(path.name, lost, built.endless, is_open_ended, oddities),
         *_unused(path.name, damage.unused),
     ]
     processes = tuple(replace(one, events=with_copy_collectives(one.events)) for one in built.processes)
@@ -205,8 +205,12 @@ def _unused(name: str, count: int) -> Iterator[Notice]:
         yield Notice(Code.TRACE_IS_NO_JSON, f"{name}: {text}")
 
 
-def _yield_notices(
-    name: str, lost: Sequence[str], is_open_ended: bool, oddities: AbstractSet[Oddity], endless: int
+def yield_notices(
+    name: str,
+    lost: Sequence[str],
+    endless: int,
+    is_open_ended: bool = False,
+    oddities: AbstractSet[Oddity] = frozenset(),
 ) -> Iterator[Notice]:
     """Yield what a reader must know of a file: what was lost or guessed of it, and how many events have no end.
 
