@@ -21,8 +21,6 @@ from analyzers.trace import Args, CallColumns, Category, Codes, Decoded, EventPa
 
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 DEVICE_TABLES = _KERNELS, _COPIES, _SETS = f"{_CUPTI}KERNEL", f"{_CUPTI}MEMCPY", f"{_CUPTI}MEMSET"
-_OF_HOST = {f"{_CUPTI}RUNTIME": Category.LAUNCH}
-_OF_HOST |= dict.fromkeys((f"{_CUPTI}OVERHEAD", "PROFILER_OVERHEAD"), Category.OVERHEAD)
 # A process's number and a thread's in it are one.
 THREADS = 1 << 24
 _NO_STREAM, _MOST_NS = (1 << 32) - 1, 1 << 61
@@ -67,10 +65,10 @@ class Process:
     def decoded(self) -> Decoded:
         """Return all rows, those of devices first, as `assemble` takes them. Raises UnreadableTrace, TooLarge."""
         on_device = [*self._on_device()]
-        calls = [
-            self._named(table, category, "start end globalTid? correlationId?", "nameId", self._name_call)
-            for table, category in _OF_HOST.items()
-        ]
+        wanted = "start end globalTid correlationId?"
+        calls = [self._named(f"{_CUPTI}RUNTIME", Category.LAUNCH, wanted, "nameId", self._name_call)]
+        for table in (f"{_CUPTI}OVERHEAD", "PROFILER_OVERHEAD"):
+            calls.append(self._named(table, Category.OVERHEAD, "start end globalTid?", "nameId", self._name_call))
         about, ranges = "start end correlationId? deviceId? streamId? eventSyncId?", self._ranges()
         syncs = self._named(f"{_CUPTI}SYNCHRONIZATION", Category.SYNC, about, "syncType", _WAIT.__getitem__)
         parts = [*on_device, *calls, ranges, syncs]
