@@ -178,12 +178,12 @@ class Code(StrEnum):
     STEPS_ARE_NOT_MARKED = _graded(
         "steps_are_not_marked",
         "a trace has no ProfilerStep: all of it is one window",
-        "give a repeating annotation as `--steps`, if there is one",
+        "mark steps (profiler.step(), for Nsight Systems an NVTX range), or give what repeats as `--steps`",
     )
     STEPS_ARE_INFERRED = _note(
         "steps_are_inferred",
         "a trace has no ProfilerStep: its steps are told by a range, with which something else agrees in period",
-        "call profiler.step() in the loop, or name another range with `--steps`",
+        "mark steps (profiler.step(), for Nsight Systems an NVTX range), or name another range with `--steps`",
     )
     STEPS_APART = _note(
         "steps_apart", "ranks that mark no steps are told theirs differently, or not all are: none are inferred"

@@ -28,8 +28,11 @@ _ON_DEVICE = "start end deviceId streamId correlationId? graphNodeId?"
 _OF_DEVICE = {"device": "deviceId", "in_device": "", "from_device": "srcDeviceId", "to_device": "dstDeviceId"}
 _OF_DEVICE |= {"stream": "streamId", "bytes": "bytes", "grid": "grid"}
 _GRID = "gridX? gridY? gridZ? blockX? blockY? blockZ?"
-# Ranges that push and pop made, which are nested; those that begin and end on their own are not.
-_PUSHED = "eventType = 59"
+# Ranges that push and pop made; and those with a start and an end of their own, where these are on one thread.
+_PUSHED, _STARTED = (
+    "eventType = 59",
+    "(eventType = 59 OR eventType = 60 AND coalesce(endGlobalTid, globalTid) = globalTid)",
+)
 # PyTorch's text of a range: `aten::mm, seq = 7, op_id = 9910`; shapes may follow. No two have one op_id.
 _TEXT = "substr(text, 1, coalesce(nullif(instr(text, ', op_id = '), 0) + 9, 65536))"
 _OF_PYTORCH = re.compile(r"(.*?)(?:, seq = (\d{1,18}))?, op_id = ", re.DOTALL)
@@ -150,7 +153,8 @@ class Process:
     def _ranges(self) -> Rows:
         has_blobs = self._database.has("NVTX_EVENTS", "binaryData", "domainId")
         texts = {"text": _TEXT} | ({"blob": _BLOB} if has_blobs else {})
-        rows = self._read("NVTX_EVENTS", "start end? globalTid textId? domainId? eventType! text!", _PUSHED, texts)
+        which = _STARTED if self._database.has("NVTX_EVENTS", "endGlobalTid") else _PUSHED
+        rows = self._read("NVTX_EVENTS", "start end? globalTid textId? domainId? eventType! text!", which, texts)
         alike = distinct(rows["text"], rows["textId"])
         text, registered = alike.columns
         said = zip(self._database.texts(text), registered.tolist(), strict=True)

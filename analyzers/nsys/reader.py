@@ -125,4 +125,8 @@ def _remedy(name: str) -> str | None:
     return f"Nsight Systems' recordings are read from their export to SQLite alone: {export_command(report)}"
 
 
-NSYS = Input((".sqlite",), re.compile(b"SQLite format 3\0"), _read_export, _remedy)
+_MARKING = (
+    'call torch.cuda.nvtx.range_push("step") and range_pop() around each step, record with -t cuda,nvtx, and give '
+    "--steps step"
+)
+NSYS = Input((".sqlite",), re.compile(b"SQLite format 3\0"), _read_export, _remedy, _MARKING)

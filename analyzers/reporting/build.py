@@ -258,7 +258,7 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     text = f"no ProfilerStep holds the launches of rank {named}: each device's whole trace counts as one step, step 0"
     candidates = [one for rank in run.ranks if rank.rank in ranks for one in rank.step_candidates]
     if not candidates:
-        return [Notice(Code.STEPS_ARE_NOT_MARKED, text)]
+        return [Notice(Code.STEPS_ARE_NOT_MARKED, text, run.ranks[0].header.marking)]
     ((name, _),) = Counter(one.name for one in candidates).most_common(1)
     first = next(one for one in candidates if one.name == name)
     often = f"{first.count:,} times, every {ms(first.period_ns)}"
@@ -275,7 +275,8 @@ def _inferred_notes(run: RunSummary) -> Iterator[Notice]:
         f"no ProfilerStep marks steps: {inferred.where}, every {ms(inferred.period_ns)} in the median; "
         f"{inferred.agrees} repeats as often"
     )
-    yield Notice(Code.STEPS_ARE_INFERRED, text, Code.STEPS_ARE_INFERRED.facts.do)
+    do = f"{run.ranks[0].header.marking}, or name another range with `--steps`"
+    yield Notice(Code.STEPS_ARE_INFERRED, text, do)
 
 
 def _start_note(steps: Steps) -> list[Notice]:

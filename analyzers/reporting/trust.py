@@ -26,7 +26,7 @@ class Judged:
 
     `idle_share`: idle time and waiting together; `is_damaged`: rows that figures rest on are damaged;
     `is_unmarked`: no step is marked in the traces;
-    `is_early`: nothing but training's first steps was recorded.
+    `is_early`: nothing but training's first steps was recorded; `marking`: how a program marks steps.
     """
 
     run: RunFacts
@@ -36,6 +36,7 @@ class Judged:
     is_damaged: bool
     is_unmarked: bool
     is_early: bool
+    marking: str
     gain_ns: int | None = None
     within_ns: Limits | None = None
     gain_name: str = ""
@@ -125,7 +126,7 @@ def _step_words(judged: Judged) -> str:
 
 
 _DOUBTS = (
-    Doubt("low", lambda j: j.is_unmarked, lambda j: "no step is marked in the trace: call profiler.step() in the loop"),
+    Doubt("low", lambda j: j.is_unmarked, lambda j: f"no step is marked in the trace: {j.marking}"),
     Doubt("low", lambda j: j.missing > 0, _missing_words),
     Doubt(
         "low",
@@ -161,7 +162,7 @@ _DOUBTS = (
     Doubt(
         "fair",
         lambda j: j.run.steps_inferred,
-        lambda j: "steps are inferred from what repeats: call profiler.step() in the loop",
+        lambda j: f"steps are inferred from what repeats: {j.marking}",
     ),
     Doubt(
         "fair",
@@ -182,6 +183,7 @@ def judged(analyses: Analyses, run: RunFacts, bar: Bar) -> Judged:
         any(code.facts.weight is Weight.DAMAGE for code in codes) or bool(analyses.typical_rows.doubted.any()),
         bool(analyses.rows.unmarked.any()),
         Code.EARLY_STEPS_ALONE in codes,
+        analyses.run.ranks[0].header.marking,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from analyzers.errors import UnreadableTrace
@@ -29,7 +30,9 @@ def read_input(
         raise UnreadableTrace(f"{path}: {remedy}")
     # What is piped is read once; of what is elsewhere a look costs a request.
     head = _head(path) if isinstance(path, Path) and not piped else b""
-    return kind_of(head).read(path, on_bytes=on_bytes, memory=memory, helpers=helpers, piped=piped)
+    kind = kind_of(head)
+    trace = kind.read(path, on_bytes=on_bytes, memory=memory, helpers=helpers, piped=piped)
+    return replace(trace, header=replace(trace.header, marking=kind.marking))
 
 
 def kind_of(head: bytes) -> Input:

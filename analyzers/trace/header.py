@@ -19,7 +19,7 @@ _GAP = _SPACE + b","
 
 @dataclass(frozen=True)
 class Header:
-    """What a trace says of itself outside its events. Empty where it says nothing."""
+    """What a trace says of itself outside its events, empty where it says nothing, and how its kind marks steps."""
 
     base_time_ns: int = 0
     distributed: dict[str, Any] = field(default_factory=dict)
@@ -27,6 +27,7 @@ class Header:
     host_name: str | None = None
     cuda_runtime_version: int | None = None
     cuda_driver_version: int | None = None
+    marking: str = "call profiler.step() in the loop"
 
 
 class _WrittenHeader(msgspec.Struct):

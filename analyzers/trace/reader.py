@@ -122,13 +122,14 @@ class Input:
 
     `suffixes` are those of such files' names in a folder, `begins` matches the first bytes of any. `read` takes what
     `read_trace` takes, but for the categories. `remedy` says by the name of a file that is not read what makes one of
-    it that is.
+    it that is. `marking` says how a program marks its steps so that such files show them.
     """
 
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
     read: Callable[..., Trace]
     remedy: Callable[[str], str | None] = _no_remedy
+    marking: str = Header.marking
 
 
 KINETO = Input(

@@ -180,6 +180,52 @@ def test_ranks_in_files_of_their_own_have_clocks_of_their_own(tmp_path):
     assert len({rank.header.host_name for rank in run.ranks}) == 2
 
 
+def started(rank, start, end, text, ended_by=None):
+    """A range that starts and ends on its own; `ended_by` is the thread of another's rank that ends it."""
+    by = None if ended_by is None else nsys.pid(ended_by) + 200
+    return nvtx(rank, start, end, text) | {"eventType": 60, "endGlobalTid": by}
+
+
+def test_ranges_that_start_and_end_on_one_thread_are_ranges(tmp_path):
+    rows = ranks()
+    begun = [1_000 * number + 37 * number**2 for number in range(ROUNDS)]
+    for rank in (0, 1):
+        rows["NVTX_EVENTS"] += [started(rank, at + 1, at + 950, "iteration") for at in begun]
+        rows["NVTX_EVENTS"] += [started(rank, at + 1, at + 2_500, "prefetch", ended_by=rank) for at in begun]
+    path = write(tmp_path / "a.sqlite", rows)
+    for rank in analyzers.load(path).ranks:
+        assert int(rank.events.named("iteration").sum()) == ROUNDS
+        assert not rank.events.named("prefetch").any()
+    report = analyzers.report(analyzers.summarize(path, steps="iteration"))
+    assert {row.step for row in report.windows} == {*range(ROUNDS)}
+
+
+def test_ranges_that_overlap_others_of_their_thread_change_no_figure(tmp_path):
+    rows = ranks()
+    plain = write(tmp_path / "a.sqlite", rows)
+    for rank in (0, 1):  # none is the run's first event, from which times count
+        rows["NVTX_EVENTS"] += [started(rank, at, at + 1_700, "request") for at in range(6, 6_000, 1_101)]
+    overlapped = write(tmp_path / "b.sqlite", rows)
+    plain, overlapped = (analyzers.report(analyzers.summarize(path, steps="forward")) for path in (plain, overlapped))
+    assert overlapped.windows == plain.windows
+    assert overlapped.collectives == plain.collectives
+
+
+@pytest.mark.parametrize(("lacks", "trust"), [((), "fair"), (("NVTX_EVENTS",), "low")])
+def test_where_no_step_is_marked_it_is_said_how_nsys_sees_one(tmp_path, lacks, trust):
+    headline = reported(write(tmp_path / "a.sqlite", ranks(), without=lacks)).summary.headline
+    assert headline.trust == trust
+    said = " ".join([headline.why, *(one.remedy or "" for one in _warnings(tmp_path))])
+    assert 'torch.cuda.nvtx.range_push("step")' in said
+    assert "--steps step" in said
+    assert "profiler.step()" not in said
+
+
+def _warnings(folder):
+    run = reported(folder).run
+    return [*run.warnings, *run.notes]
+
+
 def test_what_is_read_is_told_by_content_and_traces_of_kinetos_come_first(two, tmp_path):
     renamed = tmp_path / "rank0.json"
     two.rename(renamed)

@@ -32,7 +32,7 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "start end deviceId streamId correlationId globalPid syncType eventSyncId",
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId streamId correlationId globalPid eventSyncId",
     "CUPTI_ACTIVITY_KIND_OVERHEAD": "start end globalTid correlationId nameId",
-    "NVTX_EVENTS": "start end eventType text globalTid textId domainId binaryData",
+    "NVTX_EVENTS": "start end eventType text globalTid endGlobalTid textId domainId binaryData",
     "NVTX_PAYLOAD_SCHEMAS": "domainId schemaId payloadSize",
     "NVTX_PAYLOAD_SCHEMA_ENTRIES": "domainId schemaId idx type name offset",
 }
