@@ -13,6 +13,7 @@ from analyzers.notices import Code
 from analyzers.trace import STEP, Category, Kind
 from tests.support import nsys_exports as nsys
 from tests.support.nsys_exports import PUBLIC, ROUNDS, nvtx, ranks, write
+from tracer.reading import Readers, read_lanes
 
 REAL = pytest.mark.skipif(not PUBLIC.is_dir(), reason="no shared folder")
 
@@ -178,6 +179,13 @@ def test_ranks_in_files_of_their_own_have_clocks_of_their_own(tmp_path):
     assert [rank.rank for rank in run.ranks] == [0, 1]
     assert run.rank_source == "file"
     assert len({rank.header.host_name for rank in run.ranks}) == 2
+
+
+def test_ranks_to_draw_are_named_by_the_numbers_that_reports_print(two):
+    summary, by = analyzers.summarize(two), Readers(workers=1)
+    for number in (0, 1):
+        drawn = analyzers.lanes(read_lanes(summary, two, [number], by=by), analyzers.report(summary))
+        assert {lane.rank for lane in drawn} == {number}
 
 
 def started(rank, start, end, text, ended_by=None):

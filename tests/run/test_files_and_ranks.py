@@ -268,9 +268,10 @@ def test_a_file_of_several_ranks_is_read_once_and_kept(tmp_path, monkeypatch):
 def test_the_ranks_of_one_file_are_drawn_each(tmp_path):
     path = write(tmp_path / "merged.json", document([*rows(1000, group=TWO), *rows(1001, device=1, group=TWO)]))
     by = Readers(workers=1)
-    drawn = read_lanes(read_run(path, by=by), path, [1], by=by)
-    assert [sorted(rank.timed.tracks or ()) for rank in drawn.ranks] == [[0], [1]]
-    assert [rank.rank for rank in drawn.ranks] == [0, 1]
+    for asked, tracks in (([0, 1], [[0], [1]]), ([1], [[], [1]])):
+        drawn = read_lanes(read_run(path, by=by), path, asked, by=by)
+        assert [sorted(rank.timed.tracks or ()) for rank in drawn.ranks] == tracks
+        assert [rank.rank for rank in drawn.ranks] == [0, 1]
 
 
 def test_one_file_of_several_processes_takes_ranks_from_the_one_that_is_said(tmp_path):

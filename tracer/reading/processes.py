@@ -127,7 +127,10 @@ def read_lanes(
     memory = _limit_memory(path, files, by)
     files = [replace(file, memory=memory) for file in files]
     with _choose_readers(path, files, by, wanted(lanes=True, causes=has_causes(run))) as reading:
-        return with_lanes(run, files, reading.executor, reading.on_bytes, reading.read)
+        drawn = with_lanes(run, files, reading.executor, reading.on_bytes, reading.read)
+    # A file may hold others beside those that are asked for.
+    both = zip(run.ranks, drawn.ranks, strict=True)
+    return replace(drawn, ranks=tuple(again if again.rank in ranks else known for known, again in both))
 
 
 def with_undrawn(report: Report, run: RunSummary) -> Report:
