@@ -185,9 +185,6 @@ class Code(StrEnum):
         "a trace has no ProfilerStep: its steps are told by a range, with which something else agrees in period",
         "mark steps (profiler.step(), for Nsight Systems an NVTX range), or name another range with `--steps`",
     )
-    STEPS_APART = _note(
-        "steps_apart", "ranks that mark no steps are told theirs differently, or not all are: none are inferred"
-    )
     ACTIVITY_OUTSIDE_STEPS = _note("activity_outside_steps", "device activity lies outside of the profiled steps")
     PROFILE_START_LEFT_OUT = _note(
         "profile_start_left_out",

@@ -146,6 +146,7 @@ class RankSummary:
     full: Measured | None
     step_candidates: tuple[Repeated, ...] = ()
     inferred: Inferred | None = None
+    unlike: Inferred | None = None
     suspects: dict[str, int] = field(default_factory=dict)
     joining: Joining | None = None
     # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
@@ -317,6 +318,7 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, causes: bool = Fals
         full=full,
         step_candidates=trace.step_candidates,
         inferred=trace.inferred,
+        unlike=trace.unlike,
         suspects=trace.suspects,
         joining=trace.joining,
         peak_bytes=trace.peak_bytes,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -256,6 +256,7 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
         return []
     named = listed(ranks, 8)
     text = f"no ProfilerStep holds the launches of rank {named}: each device's whole trace counts as one step, step 0"
+    text += _say_unlike([rank for rank in run.ranks if rank.rank in ranks], len(ranks) < len(run.ranks))
     candidates = [one for rank in run.ranks if rank.rank in ranks for one in rank.step_candidates]
     if not candidates:
         return [Notice(Code.STEPS_ARE_NOT_MARKED, text, run.ranks[0].header.marking)]
@@ -264,6 +265,19 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     often = f"{first.count:,} times, every {ms(first.period_ns)}"
     remedy = f"annotations called {name!r} repeat ({often}), and may be the steps: --steps {typed(name)}"
     return [Notice(Code.STEPS_ARE_NOT_MARKED, text, remedy)]
+
+
+def _say_unlike(ranks: Sequence[RankSummary], others_are_marked: bool) -> str:
+    """Return what would tell the steps of which ranks, where it does not for all alike; nothing where nothing would."""
+    if not any(rank.unlike for rank in ranks):
+        return ""
+    told = defaultdict(list)
+    for rank in ranks:
+        count = rank.unlike and f"{rank.unlike.steps:,} step{'s' if rank.unlike.steps > 1 else ''}"
+        told[f"{rank.unlike.where}, {count}" if rank.unlike else "nothing"].append(str(rank.rank))
+    clauses = [f"of rank {listed(numbers, 8)} {what}" for what, numbers in told.items()]
+    clauses += ["of the others marks"] * others_are_marked
+    return f"; what would tell steps differs: {'; '.join(clauses[:8])}"
 
 
 def _inferred_notes(run: RunSummary) -> Iterator[Notice]:

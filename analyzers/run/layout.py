@@ -49,7 +49,6 @@ class RankFile:
     piped: bool = False  # a FIFO that the user named; what a folder holds is no FIFO's to be
     number: int | None = None  # which rank its first process is, as the user says
     infers: bool = True  # steps are inferred where nothing marks them
-    steps_apart: str = ""  # why they are not, said once of a run
 
 
 @dataclass(frozen=True)

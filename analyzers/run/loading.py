@@ -132,18 +132,10 @@ def read_alike(
     """
     results = list(mapped(catch_errors(read), files))
     ranks = [*known, *(rank for result in results if not isinstance(result, AnalysisError) for rank in result)]
-    told = {rank.inferred and rank.inferred.cut: rank for rank in ranks if rank.inferred or not rank.has_steps}
-    if len(told) < 2:
+    if len({rank.inferred and rank.inferred.cut for rank in ranks if rank.inferred or not rank.has_steps}) < 2:
         return results
-    listed = "; ".join(f"{rank.path.name}: {_told_by(rank.inferred)}" for rank in told.values())
-    apart = [replace(file, infers=False) for file in files]
-    apart[0] = replace(apart[0], steps_apart=listed)
-    del results, ranks, told
-    return list(mapped(catch_errors(read), apart))
-
-
-def _told_by(inferred: Inferred | None) -> str:
-    return "nothing tells them" if inferred is None else inferred.where
+    del results, ranks
+    return list(mapped(catch_errors(read), [replace(file, infers=False) for file in files]))
 
 
 def catch_errors(read: Callable[[RankFile], T]) -> Callable[[RankFile], T | AnalysisError]:

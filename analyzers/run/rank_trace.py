@@ -72,6 +72,7 @@ class RankTrace:
     peak_bytes: int | None = 0
     owner: Owner = NOBODY
     inferred: Inferred | None = None  # what its steps were told by, which nothing marks
+    unlike: Inferred | None = None  # what would tell them, if it did for all ranks of the run alike
 
     __repr__ = brief
 
@@ -182,9 +183,9 @@ def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | N
     (rows,) = trace.processes
     events = rows.events if file.steps is None else with_steps(rows.events, file.steps, file.path)
     events, ill = healthy(events, file.path.name, trace.header.base_time_ns)
-    events, inferred = infer_steps(events) if file.infers and not len(events.steps) else (events, None)
-    apart = [Notice(Code.STEPS_APART, f"steps are not inferred: {file.steps_apart}")] if file.steps_apart else []
-    lost = (*trace.lost, *ill, *apart)
+    marked, inferred = infer_steps(events) if not len(events.steps) else (events, None)
+    events, inferred, unlike = (marked, inferred, None) if file.infers else (events, None, inferred)
+    lost = (*trace.lost, *ill)
     budget = Budget(file.path, limit, trace.peak_bytes)
     check_windows(events, budget, trace.nbytes)
     left = limit - trace.nbytes
@@ -204,6 +205,7 @@ def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | N
         strategies=strategies,
         peak_bytes=peak_bytes,
         inferred=inferred,
+        unlike=unlike,
     )
     return _with_times(recorded, retimed)
 
