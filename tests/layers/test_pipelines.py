@@ -236,14 +236,11 @@ def without_backwards(row):
     return None if row["name"] == "cudaLaunchKernel" and row["tid"] == ENGINE else row
 
 
-ROUND = [[(F, 0, 0), (F, 2, 0), (B, 2, 0), (B, 0, 0)], [(F, 1, 0), (F, 3, 0), (B, 3, 0), (B, 1, 0)]]
-
-
 @pytest.mark.parametrize("described", [False, True])
 @pytest.mark.parametrize(
     ("orders", "change"),
-    [(one_f_one_b(2, 3), on_one_thread), (one_f_one_b(2, 3), without_backwards), (ROUND, lambda row: row)],
-    ids=["one thread", "forwards alone", "stages go round"],
+    [(one_f_one_b(2, 3), on_one_thread), (one_f_one_b(2, 3), without_backwards)],
+    ids=["one thread", "forwards alone"],
 )
 def test_messages_that_do_not_tell_actions_are_no_pipeline_unless_their_group_is_and_then_it_is_said(
     tmp_path, orders, change, described
@@ -256,6 +253,43 @@ def test_messages_that_do_not_tell_actions_are_no_pipeline_unless_their_group_is
     assert document.pipeline == []
     notes = [notice.text for notice in document.run.notes if notice.code == Code.PIPELINE_IS_NULL]
     assert len(notes) == described and all("rank 0, 1 does not tell one microbatch" in text for text in notes)
+
+
+def interleaved(ranks, chunks, microbatches):
+    """Megatron's order of several stages a rank: forwards in turns of as many microbatches as ranks, then in pairs."""
+    turns = [range(begin, begin + ranks) for begin in range(0, microbatches, ranks)]
+    orders = []
+    for rank in range(ranks):
+        stages = [rank + ranks * chunk for chunk in range(chunks)]
+        forwards = [(F, stage, number) for turn in turns for stage in stages for number in turn]
+        backwards = [(B, stage, number) for turn in turns for stage in stages[::-1] for number in turn]
+        warmup = min(2 * (ranks - rank - 1) + (chunks - 1) * ranks, len(forwards))
+        both = [one for pair in zip(forwards[warmup:], backwards, strict=False) for one in pair]
+        orders.append([*forwards[:warmup], *both, *backwards[len(forwards) - warmup :]])
+    return orders
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("ranges", ["messages", "nothing"])
+@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(2, 2, 2), (2, 2, 4), (2, 3, 4), (3, 2, 6), (4, 2, 8)])
+def test_an_interleaved_schedule_without_ranges_is_said_and_no_action_is_told(
+    tmp_path, ranks, chunks, microbatches, ranges, batched
+):
+    orders = interleaved(ranks, chunks, microbatches)
+    run_of(tmp_path, orders, even, ranges=ranges, batched=batched)
+    document = report(summarize(tmp_path))
+    (text,) = [notice.text for notice in document.run.notes if notice.code == Code.PIPELINE_IS_NULL]
+    assert f"ranks {', '.join(map(str, range(ranks)))} is interleaved" in text
+    assert document.pipeline == []
+
+
+def test_an_interleaved_schedule_whose_ranges_name_stages_is_told(tmp_path):
+    orders = interleaved(2, 2, 4)
+    run_of(tmp_path, orders, even, ranges="runtime")
+    document = report(summarize(tmp_path))
+    assert {(row.rank, row.stage) for row in document.pipeline} == {(0, 0), (0, 2), (1, 1), (1, 3)}
+    assert all(row.rest_ns is not None for row in document.pipeline)
+    assert Code.PIPELINE_IS_NULL not in {notice.code for notice in document.run.notes}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -31,6 +31,10 @@ UNTOLD = (
     "the trace of rank {ranks} does not tell one microbatch from the next (no ranges of modules or of the schedule; "
     "messages alone tell them of one stage per rank, whose backwards a thread of their own launches)"
 )
+INTERLEAVED = (
+    "the schedule of ranks {ranks} is interleaved, since messages go round: each holds several stages, and nothing "
+    "tells which of them an action is of, nor its microbatch (no ranges of the schedule)"
+)
 NAMELESS = "the trace of rank {ranks} does not tell between which ranks some messages are"
 UNORDERED = "messages do not tell the order of the stages on ranks {ranks}"
 UNEVEN = "ranks {ranks} do not hold the same microbatches in {steps}"
@@ -147,7 +151,8 @@ def _pipeline(exchange: Exchange, by_rank: dict[RankNumber, PipelineActions]) ->
     parts = {key: part for one in steps for key, part in _parts(members, one).items()}
     ranks = tuple(member.rank for member in members)
     why += [text.format(ranks=listed(ranks, _LISTED), steps=_steps_listed(numbers)) for text, numbers in failed]
-    rows = [row for member in members for row in _rows(exchange, member, parts)]
+    numbered = [] if _is_interleaved(by_rank) else members
+    rows = [row for member in numbered for row in _rows(exchange, member, parts)]
     return Pipeline(ranks, sorted(rows, key=lambda row: (row.rank, row.step, row.stage or 0)), steps, tuple(why))
 
 
@@ -165,6 +170,12 @@ def _stages(by_rank: dict[RankNumber, PipelineActions]) -> dict[RankNumber, int]
         following = RankNumber(by_rank[rank].following)
         rank = following if following in by_rank and by_rank[following].previous == rank else None
     return stages
+
+
+def _is_interleaved(by_rank: dict[RankNumber, PipelineActions]) -> bool:
+    """Whether messages go round: a rank's own say so, or each takes from another, where no range names stages."""
+    is_ring = all(one.previous in by_rank and (one.stage < 0).all() for one in by_rank.values())
+    return is_ring or any(one.goes_round for one in by_rank.values())
 
 
 def _member(exchange: Exchange, rank: RankNumber, actions: PipelineActions, stage: int | None) -> _Member:
@@ -190,6 +201,8 @@ def _incomplete(by_rank: dict[RankNumber, PipelineActions], members: Sequence[_M
     missing = sorted(peers - set(by_rank))
     if missing:
         return [MISSING.format(ranks=f"rank{'s' * (len(missing) > 1)} {listed(missing, _LISTED)}")]
+    if _is_interleaved(by_rank):
+        return [INTERLEAVED.format(ranks=listed(by_rank, _LISTED))]
     untold = [rank for rank, one in by_rank.items() if not one.is_told]
     if untold:
         return [UNTOLD.format(ranks=listed(untold, _LISTED))]

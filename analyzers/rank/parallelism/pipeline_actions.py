@@ -18,7 +18,7 @@ from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, distinct
 from analyzers.intervals import Intervals, owned, union_of
 from analyzers.rank.columns import CPU_DEVICE, Activity, Attribution, Communication, profiler_steps
 from analyzers.rank.host import Places
-from analyzers.rank.parallelism.pipeline_messages import Messages, find_messages, spans_by_messages
+from analyzers.rank.parallelism.pipeline_messages import Messages, find_messages, go_round, spans_by_messages
 from analyzers.rank.parallelism.pipeline_spans import ActionKind, ActionSpans, SpanLaunches, action_spans
 from analyzers.run import RankTrace
 from analyzers.trace import Collective, Kind
@@ -56,6 +56,7 @@ class PipelineActions:
     peers: tuple[int, ...]
     nameless: int = 0
     is_told: bool = True
+    goes_round: bool = False
 
     def __len__(self) -> int:
         return len(self.step)
@@ -66,7 +67,8 @@ def pipeline_actions(
 ) -> PipelineActions | None:
     """Return one rank's actions at the trace's times; None for a rank that exchanges no messages of a pipeline.
 
-    Where there are messages, but nothing tells one microbatch from the next, there are no rows and `is_told` is False.
+    Where there are messages, but nothing tells one microbatch from the next, there are no rows and `is_told` is False;
+    `goes_round` where messages alone are there, of several stages a rank as it seems.
     """
     messages = find_messages(attribution, comm)
     if not len(messages.row) or not devices:
@@ -74,10 +76,11 @@ def pipeline_actions(
     steps = profiler_steps(trace.events)
     spans = action_spans(attribution.host, attribution.nodes, messages.launched_ns, steps)
     if spans is None or not len(spans):
-        spans = spans_by_messages(messages, _find_launches(trace, attribution), steps)
-    if spans is None or not len(spans):
-        is_pipeline = messages.is_described or (len(attribution.nodes.row) > 0 and len(messages.peers) > 0)
-        return _make_untold(messages) if is_pipeline else None
+        launches = _find_launches(trace, attribution)
+        spans, goes_round = spans_by_messages(messages, launches, steps), go_round(messages, launches, steps)
+        if spans is None or not len(spans):
+            is_pipeline = messages.is_described or (len(attribution.nodes.row) > 0 and len(messages.peers) > 0)
+            return _make_untold(messages, goes_round) if is_pipeline or goes_round else None
     previous, following = _find_neighbours(spans, messages)
     if previous == following == UNKNOWN and (spans.stage < 0).all():
         return None  # ranks that exchange something else than what a forward takes or gives
@@ -113,7 +116,7 @@ def _find_launches(trace: RankTrace, attribution: Attribution) -> Places:
     return attribution.places.take(computes & (attribution.launches >= 0))
 
 
-def _make_untold(messages: Messages) -> PipelineActions:
+def _make_untold(messages: Messages, goes_round: bool) -> PipelineActions:
     none = np.zeros(0, dtype=np.int64)
     return PipelineActions(
         device=UNKNOWN,
@@ -130,6 +133,7 @@ def _make_untold(messages: Messages) -> PipelineActions:
         peers=messages.peers,
         nameless=messages.nameless,
         is_told=False,
+        goes_round=goes_round,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, begins
+from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, begins, first_of
 from analyzers.rank.columns import Attribution, Communication, Steps
 from analyzers.rank.host import Places
 from analyzers.rank.parallelism.pipeline_spans import ActionSpans, join_spans, number_in_step
@@ -102,6 +102,24 @@ def spans_by_messages(messages: Messages, launches: Places, steps: Steps) -> Act
     if not _have_messages(messages, near, (forward[0], backward[0]), steps):
         return None
     return join_spans(forward, backward, number_in_step(forward[0], steps), number_in_step(backward[0], steps))
+
+
+def go_round(messages: Messages, launches: Places, steps: Steps) -> bool:
+    """Whether messages are a pipeline's that is no chain, as of several stages a rank: no actions are told by them.
+
+    A rank gives to whom it takes from, while threads beside launch backwards, and a step begins with messages one way:
+    attention's that go round are exchanges from the first on.
+    """
+    launched, step = np.sort(launches.instant_ns), steps.index_at(messages.launched_ns)
+    inside = steps.index_at(launched) >= 0
+    thread = messages.places.thread
+    if messages.nameless or not inside.any() or not (np.unique(launches.thread) != thread[0]).any():
+        return False
+    before = np.searchsorted(launched[inside], messages.launched_ns)
+    first = np.flatnonzero((step >= 0) & (before == first_of(before, begins(step)))).tolist()
+    given, taken = ({rank for ranks in each for rank in ranks} for each in (messages.sent_to, messages.received_from))
+    both = any(messages.sent_to[row] for row in first) and any(messages.received_from[row] for row in first)
+    return given == taken and not both and len(np.unique(thread)) == 1
 
 
 @dataclass(frozen=True, eq=False)
