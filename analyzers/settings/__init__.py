@@ -2,8 +2,8 @@
 
     graph of causes -> places where gradients may be reduced -> replays of several layouts side by side
 
-In order: `bucket_rule` is DDP's own, `transfers` are the run's, `link_model` says how long collectives take; `places`
-are where gradients may be reduced, `rebucketed` replays them in other buckets; `ddp` and `sharded` (FSDP2) answer for a
+In order: `bucket_rule` is DDP's own, `link_model` says how long collectives take, and took in the run; `places` are
+where gradients may be reduced, `rebucketed` replays them in other buckets; `ddp` and `sharded` (FSDP2) answer for a
 strategy. `assumption` is what they rest on.
 
 Decisions: docs/dev/decisions/prediction.md

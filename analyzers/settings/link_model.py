@@ -17,14 +17,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analyzers.arrays import Float64
-from analyzers.collectives import Exchange
+from analyzers.arrays import Float64, Int64, distinct
+from analyzers.collectives import Exchange, purposes
 from analyzers.errors import NotReplayable, Option
-from analyzers.rank import RunSummary
+from analyzers.rank import Purpose, RunSummary
 from analyzers.run import Calibration, curve
 from analyzers.settings.assumption import Assumption, borrowed
-from analyzers.settings.transfers import REDUCTIONS, Traffic, Transferred, transfers_of
-from analyzers.trace import bus_factor
+from analyzers.trace import Collective, bus_factor
 
 GIVE_LINKS = ("give ", Option("links", "FILE"), " (`tracer calibrate` writes one)")
 
@@ -126,6 +125,61 @@ def fitted(nbytes: Float64, time_ns: Float64, gpus: int, source: str, collective
         latency_ns, ns_per_byte = 0.0, float(np.median(time_ns / nbytes))
     affine = Affine(gpus, latency_ns, bus_factor(collective, gpus) / ns_per_byte, collective)
     return LinkModel({gpus: affine}, source, collective=collective)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A kind of collective for a purpose, and how to call it."""
+
+    kind: Collective
+    purpose: Purpose
+    words: str
+
+    @property
+    def label(self) -> str:
+        """Return the name of the collective."""
+        return self.kind.label
+
+
+REDUCTIONS = Traffic(Collective.ALL_REDUCE, Purpose.GRADIENTS, "all-reduces")
+GATHERS = Traffic(Collective.ALL_GATHER, Purpose.PARAMETERS, "all-gathers")
+SCATTERS = Traffic(Collective.REDUCE_SCATTER, Purpose.GRADIENTS, "reduce-scatters")
+
+
+@dataclass(frozen=True, eq=False)
+class Transferred:
+    """Collectives of one kind, a row each: the step, bytes and transfer.
+
+    `bound`: transfers are upper bounds, since ranks are missing.
+    """
+
+    traffic: Traffic
+    step: Int64
+    nbytes: Float64
+    time_ns: Float64
+    bound: bool
+
+    def ratio(self, links: LinkModel, gpus: int) -> float:
+        """Return how many times as long as alone over these links the median step's collectives take all together."""
+        alone_ns = links.collective_ns(self.nbytes, gpus)
+        step = distinct(self.step).index
+        return float(np.median(np.bincount(step, self.time_ns) / np.bincount(step, alone_ns)))
+
+
+def transfers_of(exchanged: Exchange, traffic: Traffic) -> Transferred:
+    """Return a run's collectives of one kind; of some ranks alone, bounds."""
+    instances, transfers = exchanged.matching.instances, exchanged.transfers
+    usable = (instances.kind == traffic.kind) & (purposes(exchanged.matching) == traffic.purpose)
+    usable &= (transfers.nbytes > 0) & (transfers.transfer_ns > 0)
+    exact = usable & ~transfers.bound
+    rows = np.flatnonzero(exact if exact.any() else usable)
+    return Transferred(
+        traffic=traffic,
+        step=instances.step[rows],
+        nbytes=transfers.nbytes[rows].astype(np.float64),
+        time_ns=transfers.transfer_ns[rows].astype(np.float64),
+        bound=bool(usable.any() and not exact.any()),
+    )
 
 
 # A calibration whose times are this far from a run's own transfers is of other links than the run had.

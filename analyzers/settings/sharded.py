@@ -23,8 +23,7 @@ from analyzers.run import Calibration, Manifest, world_size
 from analyzers.scenarios import launched_in, relieved, share_in, transferring, without_activities, without_host_time
 from analyzers.settings.assumption import Assumption
 from analyzers.settings.ddp import link_doubts
-from analyzers.settings.link_model import Hosts, LinkModel, RunLinks, links_of
-from analyzers.settings.transfers import GATHERS, SCATTERS, Traffic
+from analyzers.settings.link_model import GATHERS, SCATTERS, Hosts, LinkModel, RunLinks, Traffic, links_of
 from analyzers.trace import Collective, Kind, itemsize
 
 HALF = 2

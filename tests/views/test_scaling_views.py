@@ -17,7 +17,7 @@ from tests.support.commands import fails
 from tests.support.hostile import EVIL_CELL
 from tests.support.sweeping import cell, entry, studied, timed, write_cell, write_sweep
 from tracer.cli import main
-from tracer.views.html.panel_charts import panel_charts
+from tracer.views.html.charts import panel_charts
 from tracer.views.html.scaling_page import scaling_html
 from tracer.views.html.templates import POLICY
 from tracer.views.palette import DARK, LIGHT

@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from tracer.recording.strategies.program import Program
+from tracer.recording.strategies.program import Program, ddp_of, is_replicated
 from tracer.recording.strategies.protocol import RecordedStrategy
-from tracer.recording.strategies.wrappers import ddp_of, is_replicated
 
 
 class Ddp(RecordedStrategy):

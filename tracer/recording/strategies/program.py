@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from analyzers.trace import own_name
 from tracer.recording.strategies.tracked_objects import objects_of
-from tracer.recording.strategies.wrappers import inner
 
 MESH, SCHEDULE = "DeviceMesh", "_PipelineSchedule"
 _KINDS = {MESH: "torch.distributed.device_mesh", SCHEDULE: "torch.distributed.pipelining.schedules"}
@@ -70,3 +70,26 @@ def _trains(schedule: Any, model: nn.Module, inside: set[int]) -> bool:
 def _is_inside(part: nn.Module, model: nn.Module, inside: set[int]) -> bool:
     """Whether a stage is in a model, or the model in it: either may be wrapped."""
     return id(part) in inside or any(module is model for module in part.modules())
+
+
+# DDP without a wrapper, as torchtitan's replicas have it.
+_REPLICATE = "torch.distributed._composable.replicate"
+
+
+def ddp_of(model: nn.Module) -> DistributedDataParallel | None:
+    """Return the DDP that a model is, compiled or not."""
+    eager = getattr(model, "_orig_mod", model)
+    return eager if isinstance(eager, DistributedDataParallel) else None
+
+
+def is_replicated(model: nn.Module) -> bool:
+    """Whether `replicate` reduces a model's gradients: it wraps nothing, and makes the model's class one of its own."""
+    return any(base.__module__ == _REPLICATE for base in type(model).__mro__)
+
+
+def inner(model: nn.Module) -> nn.Module:
+    """Return the model inside DDP's or DataParallel's wrapper, which prefixes every name."""
+    wrapper = ddp_of(model) or model
+    unwrapped = wrapper.module if isinstance(wrapper, DistributedDataParallel | nn.DataParallel) else model
+    assert isinstance(unwrapped, nn.Module)
+    return unwrapped

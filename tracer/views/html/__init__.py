@@ -2,8 +2,8 @@
 
 `report_page`, `comparison_page` and `scaling_page` fill `templates`; `report_top` is what a report's page begins with,
 and the order of its sections; `notebook_cell` has what a notebook shows, `chart` is what pages draw as SVG,
-`charts` a report's, `panel_charts` a sweep's, `timeline_data` is what the timeline's script draws. Templates, scripts
-and styles are in static/.
+`charts` a report's and a sweep's, `timeline_data` is what the timeline's script draws. Templates, scripts and styles
+are in static/.
 
 Decisions: docs/dev/decisions/views.md
 """

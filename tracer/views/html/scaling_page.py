@@ -27,7 +27,7 @@ from tracer.views.html.chart import (
     rows_frame,
     times_axis,
 )
-from tracer.views.html.panel_charts import panel_charts
+from tracer.views.html.charts import panel_charts
 from tracer.views.html.templates import filled
 from tracer.views.sections.results import (
     MOST_CELLS,
