@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cache
 from itertools import pairwise
 from types import NoneType, UnionType
-from typing import Any, Protocol, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -261,9 +262,13 @@ def keys_by_part(*columns: tuple[Int64, Int64]) -> list[Int64]:
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 
-class _Labelled(Protocol):
+class Labelled(IntEnum):
+    """Codes of which each has a name in documents, its own in lower case."""
+
     @property
-    def label(self) -> str: ...
+    def label(self) -> str:
+        """Return the name that every output uses."""
+        return self.name.lower()
 
 
 def typed_rows(kind: type[Row], table: Columns | None = None, /, **columns: Any) -> list[Row]:
@@ -285,7 +290,7 @@ def instants(ns: Int64, origin_ns: int) -> list[int | None]:
     return [None if instant == UNKNOWN else instant - origin_ns for instant in ns.tolist()]
 
 
-def labels(kind: Callable[[int], _Labelled], codes: NDArray[np.signedinteger]) -> list[str]:
+def labels(kind: Callable[[int], Labelled], codes: NDArray[np.signedinteger]) -> list[str]:
     """Return the label of each code of an enumeration."""
     label_of = {code: kind(code).label for code in np.unique(codes).tolist()}
     return [label_of[code] for code in codes.tolist()]

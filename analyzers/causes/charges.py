@@ -7,11 +7,10 @@ charges   python|input|python|launch|compute   |transfer    |      each nanoseco
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, begins, distinct, places_since, values_at
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Labelled, begins, distinct, places_since, values_at
 from analyzers.causes.calibrated import Calibrated
 from analyzers.causes.changes import Facts
 from analyzers.causes.critical_path import Path, Replayed, shares_by_rank, walk
@@ -20,7 +19,7 @@ from analyzers.rank import Cause, EdgeKind, Phase
 from analyzers.trace import Kind
 
 
-class Charge(IntEnum):
+class Charge(Labelled):
     """What a nanosecond of the critical path is."""
 
     COMPUTE = 0
@@ -38,11 +37,6 @@ class Charge(IntEnum):
     PROFILER = 12
     UNRESOLVED = 13
     UNKNOWN = 14
-
-    @property
-    def label(self) -> str:
-        """Return its name in documents."""
-        return self.name.lower()
 
 
 _OF_HOST = {

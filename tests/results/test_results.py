@@ -22,7 +22,7 @@ from analyzers.units import percent
 from tests.support.docs import DOCS, tables
 from tests.support.samples import REPORTED, SAMPLES, reported
 from tracer.results.run_report import RunReport
-from tracer.results.source import Source, opened
+from tracer.results.source import Paged, Source
 from tracer.views.html.notebook_cell import comparison_cell, report_cell
 from tracer.views.sections.screen import step_sentence
 
@@ -140,10 +140,15 @@ def test_a_page_is_written_once(report, tmp_path):
     assert report.html(path, force=True) == path
 
 
+class Page(Paged):
+    def _page(self):
+        return "<p>page</p>"
+
+
 def test_a_page_opens_from_a_temporary_folder(monkeypatch):
     addresses = []
     monkeypatch.setattr("webbrowser.open", addresses.append)
-    path = opened("<p>page</p>")
+    path = Page().open()
     assert addresses == [path.as_uri()]
     assert path.read_text() == "<p>page</p>"
 

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run_argument(parser)
     what = (
         "run.pftrace: lanes; run.zip: lanes over the raw traces; "
-        f"{' or '.join(f'runs{each.SUFFIX}' for each in FORMATS)}: a folder of tables, to which each run adds its rows"
+        f"{' or '.join(f'runs{each.suffix}' for each in FORMATS)}: a folder of tables, to which each run adds its rows"
     )
     add_output_argument(parser.add_argument_group("output"), what, required=True)
     add_reading_arguments(parser, steps=True, links=True, drawing=True)
@@ -124,5 +124,5 @@ def _archive(file: IO[bytes], drawn: Drawn) -> str:
 WRITERS: dict[str, Callable[[argparse.Namespace], None]] = {
     TRACE: partial(_timeline, _trace),
     ".zip": partial(_timeline, _archive),
-    **{row_format.SUFFIX: partial(_rows, row_format) for row_format in FORMATS},
+    **{row_format.suffix: partial(_rows, row_format) for row_format in FORMATS},
 }

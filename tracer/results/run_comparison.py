@@ -12,11 +12,11 @@ from analyzers.paths import Where
 from analyzers.reporting import frame_method
 from analyzers.run import Calibration
 from tracer.results.run_report import RunReport, report
-from tracer.results.source import opened, written
+from tracer.results.source import Paged
 from tracer.views.html import comparison_cell, comparison_html
 
 
-class RunComparison:
+class RunComparison(Paged):
     """Two runs, `a` the baseline, or several launches of each; the first of them are `a` and `b`.
 
     `document` has every figure; the methods give it as a DataFrame, JSON or a page.
@@ -37,13 +37,8 @@ class RunComparison:
         """Return what `tracer compare --json` prints."""
         return comparison_json(self.document)
 
-    def html(self, path: str | Path, force: bool = False) -> Path:
-        """Write the comparison's page, and return where it is. Raises TracerError."""
-        return written(path, comparison_html(self.document), force)
-
-    def open(self) -> Path:
-        """Write the page to a temporary folder, open it in a browser if there is one, and return where it is."""
-        return opened(comparison_html(self.document))
+    def _page(self) -> str:
+        return comparison_html(self.document)
 
     def __repr__(self) -> str:
         return f"Run{self.document!r}"

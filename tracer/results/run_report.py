@@ -12,7 +12,7 @@ from analyzers.reporting import TABLES, Advice, Headline, Report, frame_method, 
 from analyzers.run import Calibration, find
 from tracer.atomic_files import new_file
 from tracer.errors import UsageError
-from tracer.results.source import Picture, Source, opened, written
+from tracer.results.source import Paged, Picture, Source
 from tracer.views import KINDS, SCALING
 from tracer.views.html import report_cell
 from tracer.views.perfetto import check_perfetto, groups, write_trace
@@ -22,7 +22,7 @@ from tracer.views.sections import step_sentence, trust_words
 PERFETTO = ".pftrace"
 
 
-class RunReport:
+class RunReport(Paged):
     """A run's report. `document` has every figure; the methods give it as DataFrames, JSON or a page."""
 
     def __init__(self, document: Report, source: Source) -> None:
@@ -78,10 +78,6 @@ class RunReport:
         """Return what `tracer report --json` prints."""
         return to_json(self.document)
 
-    def html(self, path: str | Path, force: bool = False) -> Path:
-        """Read the run again, write its page, and return where it is. Raises TracerError."""
-        return written(path, self.source.page(), force)
-
     def plot(self, kind: str = "breakdown") -> Picture:
         """Draw a breakdown, timeline, buckets, layers or bandwidth, as `tracer plot` does. Raises TracerError."""
         kinds = [name for name in KINDS if name != SCALING]
@@ -103,9 +99,8 @@ class RunReport:
             self.source.draw(lambda summary, document, lanes: write_trace(file, groups(lanes, document)))
         return place
 
-    def open(self) -> Path:
-        """Write the page to a temporary folder, open it in a browser if there is one, and return where it is."""
-        return opened(self.source.page())
+    def _page(self) -> str:
+        return self.source.page()
 
     def __repr__(self) -> str:
         step, trust = step_sentence(self.document), trust_words(self.headline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import webbrowser
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,18 +29,24 @@ from tracer.views.plots import FORMS
 T = TypeVar("T")
 
 
-def written(path: str | Path, page: str, force: bool) -> Path:
-    """Write a page, and return where it is. Raises TracerError where a file is there and `force` is not given."""
-    place = local_path(path).absolute()
-    write_text(place, page, force)
-    return place
+class Paged(ABC):
+    """A result that has a page."""
 
+    @abstractmethod
+    def _page(self) -> str:
+        """Build the page."""
 
-def opened(page: str) -> Path:
-    """Write a page into a temporary folder, open it in a browser if there is one, and return where it is."""
-    place = written(Path(tempfile.mkdtemp(prefix="tracer-")) / "report.html", page, force=False)
-    webbrowser.open(place.as_uri())
-    return place
+    def html(self, path: str | Path, force: bool = False) -> Path:
+        """Write the page, for which a report's run is read again, and return where it is. Raises TracerError."""
+        place = local_path(path).absolute()
+        write_text(place, self._page(), force)
+        return place
+
+    def open(self) -> Path:
+        """Write the page to a temporary folder, open it in a browser if there is one, and return where it is."""
+        place = self.html(Path(tempfile.mkdtemp(prefix="tracer-")) / "report.html")
+        webbrowser.open(place.as_uri())
+        return place
 
 
 class Picture:

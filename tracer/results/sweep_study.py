@@ -10,13 +10,13 @@ from analyzers.comparison import SWEEP_TABLES, Scaling, scaling_json, study
 from analyzers.paths import local_path
 from analyzers.rank import RunSummary
 from analyzers.reporting import frame_method
-from tracer.results.source import Picture, Source, opened, written
+from tracer.results.source import Paged, Picture, Source
 from tracer.views.html import scaling_html
 from tracer.views.plots import scaling_picture
 from tracer.views.sections.results import scaling_text
 
 
-class SweepStudy:
+class SweepStudy(Paged):
     """How training scales: `document` has every figure, the methods are DataFrames, JSON, a picture and a page."""
 
     def __init__(self, document: Scaling) -> None:
@@ -39,14 +39,6 @@ class SweepStudy:
     def json(self) -> str:
         """Return what `tracer sweep --report DIR --json` prints."""
         return scaling_json(self.document)
-
-    def html(self, path: str | Path, force: bool = False) -> Path:
-        """Write the sweep's page, and return where it is. Raises TracerError."""
-        return written(path, self._page(), force)
-
-    def open(self) -> Path:
-        """Write the page to a temporary folder, open it in a browser if there is one, and return where it is."""
-        return opened(self._page())
 
     def _page(self) -> str:
         return scaling_html(self.document)

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, sorted_set, values_at
+from analyzers.arrays import UNKNOWN, Columns, Int64, Labelled, Mask, sorted_set, values_at
 from analyzers.rank.host import Host, Places
 from analyzers.rank.idle.data_loading import is_input
 from analyzers.rank.idle.python_functions import functions_of
 from analyzers.trace import STEP, Category, Events, Samples, module_of
 
 
-class Cause(IntEnum):
+class Cause(Labelled):
     """Why a device was idle; docs/measuring.md defines each."""
 
     INPUT = 0
@@ -36,11 +35,6 @@ class Cause(IntEnum):
     PROFILER = 8
     ALLOCATOR = 9
     GC = 10
-
-    @property
-    def label(self) -> str:
-        """Return its name in documents."""
-        return self.name.lower()
 
 
 # Calls of the runtimes and drivers that return when the device is done. Copies whose names do not end in Async block;

@@ -10,18 +10,17 @@ around the beginning of a profiler's step: that is between steps, as is the load
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
-from analyzers.arrays import Int64
+from analyzers.arrays import Int64, Labelled
 from analyzers.intervals import EMPTY, Intervals, union_of
 from analyzers.rank.host import Autograd, Host, Spans
 from analyzers.rank.idle.data_loading import fetches
 from analyzers.trace import DDP_FORWARD, DP_FORWARD, OPTIMIZER, STEP
 
 
-class Phase(IntEnum):
+class Phase(Labelled):
     """What part of a step the host was in."""
 
     FORWARD = 0
@@ -33,7 +32,7 @@ class Phase(IntEnum):
     @property
     def label(self) -> str:
         """Return its name in documents."""
-        return "unknown" if self == Phase.NOT_KNOWN else self.name.lower()
+        return "unknown" if self == Phase.NOT_KNOWN else super().label
 
 
 @dataclass(frozen=True, eq=False)

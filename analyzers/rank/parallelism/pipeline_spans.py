@@ -18,7 +18,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, begins
+from analyzers.arrays import UNKNOWN, Columns, Int64, Labelled, begins
 from analyzers.rank.columns import Steps
 from analyzers.rank.host import Autograd, Host, Places, forwards
 from analyzers.trace import OPTIMIZER, ROOT, Category
@@ -30,7 +30,7 @@ _OVERLAPPED = re.compile(r"\((.*)\)OVERLAP_F_B")
 _OF_GPIPE = re.compile(r"(Forward|Backward) (\d{1,9})")
 
 
-class ActionKind(IntEnum):
+class ActionKind(Labelled):
     """What a stage does with a microbatch; a backward is whole, or apart for inputs and for weights."""
 
     FORWARD = 0

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Int64, Mask, values_at
+from analyzers.arrays import UNKNOWN, Columns, Int64, Labelled, Mask, values_at
 from analyzers.rank.host import COMPILED, Autograd, Host, Places, Spans
 from analyzers.texts import finder
 from analyzers.trace import NODE, TAKES_GRADIENT, Collective, Module
@@ -29,7 +28,7 @@ GRAPH_LAUNCH = ("cudaGraphLaunch", "hipGraphLaunch", "cuGraphLaunch")
 CALLED_BY_MODULES = frozenset({"tensor", "context", "expert"})
 
 
-class Purpose(IntEnum):
+class Purpose(Labelled):
     """What is communicated."""
 
     OTHER = 0
@@ -42,11 +41,6 @@ class Purpose(IntEnum):
     ATTENTION = 7
     TOKENS = 8
     NORMS = 9
-
-    @property
-    def label(self) -> str:
-        """Return the name that every output uses."""
-        return self.name.lower()
 
 
 @dataclass(frozen=True, eq=False)

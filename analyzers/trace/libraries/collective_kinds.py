@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from enum import IntEnum
+
+from analyzers.arrays import Labelled
 
 
-class Collective(IntEnum):
+class Collective(Labelled):
     """A kind of collective or point-to-point operation."""
 
     OTHER = 0
@@ -23,11 +24,6 @@ class Collective(IntEnum):
     SEND_RECV = 10
     DISPATCH = 11  # tokens on their way to experts
     COMBINE = 12  # and back
-
-    @property
-    def label(self) -> str:
-        """Return the name as every output spells it."""
-        return self.name.lower()
 
 
 # Words in lower case without anything but letters, tried in order, and the kind that each stands for.

@@ -28,7 +28,7 @@ class RowFormat(Protocol):
     """A module that writes rows in one format."""
 
     @property
-    def SUFFIX(self) -> str:  # noqa: N802
+    def suffix(self) -> str:
         """Return what its files' names, and those of folders of tables, end in."""
 
     def check(self) -> None:
@@ -55,7 +55,7 @@ def row_files(row_format: RowFormat, report: Report, place: Place, folder: Path)
         kinds = {**KEYS, **{name: column.kind for name, column in table.columns.items()}}
         known = (dict(zip(table.columns, record, strict=True)) | {"run": run} for record in table.records(report))
         records = [tuple(_written(row.get(name), kind) for name, kind in kinds.items()) for row in known]
-        file = folder / table.name / f"{_file_name(run)}{row_format.SUFFIX}"
+        file = folder / table.name / f"{_file_name(run)}{row_format.suffix}"
         yield file, row_format.encoded(kinds, records, ROWS_SCHEMA)
 
 

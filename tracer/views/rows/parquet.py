@@ -9,7 +9,7 @@ from typing import Any
 from analyzers.errors import install_hint
 from tracer.errors import TracerError
 
-SUFFIX = ".parquet"
+suffix = ".parquet"
 
 
 def check() -> None:
