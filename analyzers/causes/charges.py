@@ -39,14 +39,9 @@ class Charge(Labelled):
     UNKNOWN = 14
 
 
+# The host's own causes have the same names here.
 _OF_HOST = {
-    Cause.INPUT: Charge.INPUT,
-    Cause.SYNCHRONIZE: Charge.SYNCHRONIZE,
-    Cause.OPERATOR: Charge.OPERATOR,
-    Cause.PYTHON: Charge.PYTHON,
-    Cause.ALLOCATOR: Charge.ALLOCATOR,
-    Cause.GC: Charge.GC,
-    Cause.PROFILER: Charge.PROFILER,
+    Cause[name]: Charge[name] for name in ("INPUT", "SYNCHRONIZE", "OPERATOR", "PYTHON", "ALLOCATOR", "GC", "PROFILER")
 }
 _OF_EDGE = {
     EdgeKind.CALL: Charge.LAUNCH,

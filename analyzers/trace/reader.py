@@ -112,10 +112,6 @@ def read_trace(
     return Trace(around.header, processes, tuple(notices), unknown, refusal, columns.nbytes, budget.peak)
 
 
-def _no_remedy(name: str) -> str | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Input:
     """A kind of file that ranks are read from, told by its content: a file and a process are a rank.
@@ -128,7 +124,7 @@ class Input:
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
     read: Callable[..., Trace]
-    remedy: Callable[[str], str | None] = _no_remedy
+    remedy: Callable[[str], str | None] = lambda name: None
     marking: str = Header.marking
 
 
