@@ -38,13 +38,7 @@ if TYPE_CHECKING:
     from analyzers.prediction import SCENARIOS, WhatIf, whatif
     from analyzers.prediction import Options as WhatIfOptions
     from analyzers.rank import Breakdown, RunSummary, breakdown, kernel_times, summarize
-    from analyzers.reporting import (
-        TABLES,
-        Lanes,
-        Report,
-        lanes,
-        report,
-    )
+    from analyzers.reporting import TABLES, Lanes, Report, lanes, report
     from analyzers.run import Calibration, Manifest, RankTrace, Run, load, read_calibration
 
 __all__ = [
@@ -103,13 +97,7 @@ __getattr__, __dir__ = export_lazily(
         "analyzers.hta": ("to_hta",),
         "analyzers.prediction": ("Options as WhatIfOptions", "SCENARIOS", "WhatIf", "whatif"),
         "analyzers.rank": ("Breakdown", "RunSummary", "breakdown", "kernel_times", "summarize"),
-        "analyzers.reporting": (
-            "TABLES",
-            "Lanes",
-            "Report",
-            "lanes",
-            "report",
-        ),
+        "analyzers.reporting": ("TABLES", "Lanes", "Report", "lanes", "report"),
         "analyzers.run": ("Calibration", "Manifest", "RankTrace", "Run", "load", "read_calibration"),
     },
 )

@@ -15,18 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzers.arrays import (
-    UNKNOWN,
-    Columns,
-    Float64,
-    Int64,
-    Mask,
-    begins,
-    find,
-    firsts,
-    joint,
-    rows_by,
-)
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, Mask, begins, find, firsts, joint, rows_by
 from analyzers.causes.joining import RunGraph
 from analyzers.causes.replay import Contracted, Edged, contract
 from analyzers.rank import PointKind, Points

@@ -12,14 +12,7 @@ Decisions: docs/dev/decisions/reporting.md
 from analyzers.reporting.analyses import Analyses
 from analyzers.reporting.bar import Bar, bar_of
 from analyzers.reporting.build import report, run_facts
-from analyzers.reporting.device_lanes import (
-    CollectiveLane,
-    Lanes,
-    LayerLane,
-    drawn_ranks,
-    lanes,
-    path_lanes,
-)
+from analyzers.reporting.device_lanes import CollectiveLane, Lanes, LayerLane, drawn_ranks, lanes, path_lanes
 from analyzers.reporting.document import (
     DIGEST_SCHEMA,
     REPORT_SCHEMA,

@@ -24,17 +24,7 @@ from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.named_steps import Repeated, step_candidates, with_steps
 from analyzers.run.numbering import NOBODY, Owner, owner_of
 from analyzers.texts import brief
-from analyzers.trace import (
-    C10D,
-    SPANS,
-    Category,
-    Events,
-    Header,
-    Helpers,
-    Kind,
-    Trace,
-    looks_like_communication,
-)
+from analyzers.trace import C10D, SPANS, Category, Events, Header, Helpers, Kind, Trace, looks_like_communication
 
 # What a window needs that could not be read: too large, or its disk did not answer.
 _NO_BUDGET = math.inf

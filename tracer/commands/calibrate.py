@@ -42,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--max", type=message_size, metavar="BYTES", help="largest message (default: 1G, on a CPU 16M)")
     what.add_argument(
-        "--factor",
-        type=positive,
-        default=FACTOR,
-        metavar="N",
-        help="factor between message sizes (default: 2)",
+        "--factor", type=positive, default=FACTOR, metavar="N", help="factor between message sizes (default: 2)"
     )
     what.add_argument("--dtype", choices=DATA_TYPES, default="float32", help="default: float32")
     out = parser.add_argument_group("output")

@@ -42,13 +42,7 @@ HEAD = 1 << 24
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `tracer compare`."""
     what = "a run, its report's saved --json, a sweep's folder, or its scaling.json"
-    parser.add_argument(
-        "runs",
-        type=run_place,
-        nargs="+",
-        metavar="RUN",
-        help=f"A, the baseline, and B: each {what}",
-    )
+    parser.add_argument("runs", type=run_place, nargs="+", metavar="RUN", help=f"A, the baseline, and B: each {what}")
     parser.add_argument(
         "--against",
         type=run_place,

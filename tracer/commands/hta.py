@@ -46,17 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "launches: what launching took; kernels: time by type and kernel; diff: against RUN2",
     )
     parser.add_argument("other", type=run_place, nargs="?", metavar="RUN2", help="the other run, for diff")
+    parser.add_argument("--rank", type=not_negative, metavar="N", help="default: all; critical-path, diff: the first")
     parser.add_argument(
-        "--rank",
-        type=not_negative,
-        metavar="N",
-        help="default: all; critical-path, diff: the first",
-    )
-    parser.add_argument(
-        "--step",
-        type=not_negative,
-        metavar="K",
-        help="for critical-path, diff (default: that of median length)",
+        "--step", type=not_negative, metavar="K", help="for critical-path, diff (default: that of median length)"
     )
     parser.add_argument(
         "--top", type=positive, default=DEFAULT_TOP, metavar="N", help=f"rows of a table (default: {DEFAULT_TOP})"

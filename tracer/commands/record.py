@@ -71,13 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--keep", type=positive, metavar="K", help="with --every: keep the newest K (default: 5)")
     add_host_arguments(parser)
     out = parser.add_argument_group("output")
-    out.add_argument(
-        "-o",
-        "--output",
-        type=here,
-        metavar="DIR",
-        help="folder to write (default: traces/NAME)",
-    )
+    out.add_argument("-o", "--output", type=here, metavar="DIR", help="folder to write (default: traces/NAME)")
     out.add_argument("--force", action="store_true", help="replace the folder if it exists")
     parser.set_defaults(unset=vars(parser.parse_args([])))
 

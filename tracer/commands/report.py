@@ -52,18 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--json", action="store_true", help="the report as JSON; with --by that table alone")
     out.add_argument("--summary", action="store_true", help="with --json: some kilobytes of it")
     out.add_argument(
-        "--limit",
-        type=positive,
-        metavar="N",
-        help="with --json --by: the N longest rows (default: what 20 kB hold)",
+        "--limit", type=positive, metavar="N", help="with --json --by: the N longest rows (default: what 20 kB hold)"
     )
     out.add_argument("--csv", type=here, metavar="DIR", help="also write the tables as CSV here")
-    out.add_argument(
-        "--html",
-        type=here,
-        metavar="FILE",
-        help="also write one page, which loads nothing",
-    )
+    out.add_argument("--html", type=here, metavar="FILE", help="also write one page, which loads nothing")
     add_output_argument(out)
     add_reading_arguments(parser, steps=True, links=True, drawing=True)
 

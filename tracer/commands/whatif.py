@@ -73,18 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sharding(sharding: argparse._ArgumentGroup) -> None:
-    sharding.add_argument(
-        "--no-prefetch",
-        action="store_true",
-        help="all-gathers of the backward in their turn",
-    )
+    sharding.add_argument("--no-prefetch", action="store_true", help="all-gathers of the backward in their turn")
     sharding.add_argument(
         "--no-reshard-after-forward", action="store_true", help="modules stay gathered for their backward"
     )
     sharding.add_argument(
-        "--separate-reduce-scatter-group",
-        action="store_true",
-        help="reduce-scatters have a communicator of their own",
+        "--separate-reduce-scatter-group", action="store_true", help="reduce-scatters have a communicator of their own"
     )
     sharding.add_argument("--param-dtype", choices=ITEMSIZE, help="in which parameters are gathered")
     sharding.add_argument("--reduce-dtype", choices=ITEMSIZE, help="in which gradients are reduced")

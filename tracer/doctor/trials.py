@@ -20,14 +20,8 @@ from tracer.own_python import safe_environment
 # Importing torch takes seconds, on a cold network disk a minute.
 LONGEST_S = 180.0
 KINETO, CUPTI = "torch.profiler", "CUPTI"
-PURPOSES = {
-    KINETO: "full windows: operators, and whose work each kernel is",
-    CUPTI: "light windows at the least cost",
-}
-CONSEQUENCES = {
-    KINETO: "no kernels in traces",
-    CUPTI: "light windows by Kineto, which stretches steps more",
-}
+PURPOSES = {KINETO: "full windows: operators, and whose work each kernel is", CUPTI: "light windows at the least cost"}
+CONSEQUENCES = {KINETO: "no kernels in traces", CUPTI: "light windows by Kineto, which stretches steps more"}
 FORBIDDEN = ("INSUFFICIENT_PRIVILEGES", "NVGPUCTRPERM", "NOT_PERMITTED", "PERMISSION")
 PROGRAM = (sys.executable, "-m", "tracer.doctor.trial_process")
 # Of CUPTI's errors, and of `device_activity`'s words.

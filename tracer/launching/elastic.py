@@ -382,10 +382,7 @@ def command_environment(recording: Hook) -> dict[str, str]:
 def hook_environment(recording: Hook) -> dict[str, str]:
     """Return what makes every Python process of a script run our hook first."""
     places = [str(HOOK_FOLDER), os.environ.get("PYTHONPATH", "")]
-    return {
-        HOOK: sent(recording),
-        "PYTHONPATH": os.pathsep.join(filter(None, places)),
-    }
+    return {HOOK: sent(recording), "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 @dataclass(frozen=True)

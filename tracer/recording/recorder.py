@@ -30,15 +30,7 @@ from torch import nn
 
 from analyzers.run import HOST, LIGHT, NOSYNC, UNPROFILED, Parallelism, TrainingSettings
 from analyzers.units import count
-from tracer.config import (
-    EARLY_ACTIVE,
-    EARLY_STEPS,
-    EARLY_UNTIMED,
-    EARLY_WARMUP,
-    DeviceType,
-    LightRecorder,
-    Plan,
-)
+from tracer.config import EARLY_ACTIVE, EARLY_STEPS, EARLY_UNTIMED, EARLY_WARMUP, DeviceType, LightRecorder, Plan
 from tracer.errors import SessionIncomplete, TracerError
 from tracer.recording.device_states import open_gpus
 from tracer.recording.host_states import HostWatch

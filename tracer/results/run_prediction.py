@@ -120,11 +120,7 @@ def whatif(
 
 
 def _source(
-    run: Where | RunReport,
-    steps: str | None,
-    workers: int | None,
-    memory: str | int | None,
-    cache: str | Path | bool,
+    run: Where | RunReport, steps: str | None, workers: int | None, memory: str | int | None, cache: str | Path | bool
 ) -> Source:
     """Return where a run is read from. Raises UsageError for a report that is to be read otherwise than it was."""
     if not isinstance(run, RunReport):

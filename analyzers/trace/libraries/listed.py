@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from analyzers.trace.libraries import (
-    device_reductions,
-    experts,
-    gloo,
-    nccl,
-    symmetric_memory,
-    userbuffers,
-    vendors,
-)
+from analyzers.trace.libraries import device_reductions, experts, gloo, nccl, symmetric_memory, userbuffers, vendors
 from analyzers.trace.libraries.library import Library
 
 # A kernel belongs to the first of these that knows it.

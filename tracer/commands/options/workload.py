@@ -101,17 +101,10 @@ def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
     number = learning.add_mutually_exclusive_group()
     number.add_argument("--epochs", type=positive, metavar="N", help="how many (default: none)")
     number.add_argument(
-        "--epoch",
-        action="store_const",
-        const=2,
-        dest="epochs",
-        help="one after one to warm up: --epochs 2",
+        "--epoch", action="store_const", const=2, dest="epochs", help="one after one to warm up: --epochs 2"
     )
     learning.add_argument(
-        "--epoch-samples",
-        type=positive,
-        metavar="N",
-        help="samples in a synthetic one (default: 50000)",
+        "--epoch-samples", type=positive, metavar="N", help="samples in a synthetic one (default: 50000)"
     )
     learning.add_argument("--lr", type=positive_number, default=0.1, metavar="RATE", help="default: 0.1")
     learning.add_argument(
@@ -120,10 +113,7 @@ def _add_learning_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"multiply --lr by the global batch over {REFERENCE_BATCH} (arXiv:1706.02677)",
     )
     learning.add_argument(
-        "--lr-warmup",
-        type=positive,
-        metavar="N",
-        help="raise the rate to the scaled one over N epochs",
+        "--lr-warmup", type=positive, metavar="N", help="raise the rate to the scaled one over N epochs"
     )
     learning.add_argument("--zero-init-residual", action="store_true", help="residual blocks start as identities")
 

@@ -8,17 +8,7 @@ from dataclasses import dataclass, replace
 from analyzers.arrays import Float64
 from analyzers.comparison import AlignedStep, Comparison, StepAccount, StepStrip, SweepComparison
 from analyzers.units import NS_PER_MS, ms
-from tracer.views import (
-    BAR_PARTS,
-    CAUSE_PARTS,
-    IDLE,
-    IDLE_LOOKS,
-    IDLE_OR_WAIT,
-    StepPart,
-    count,
-    in_legend,
-    rounded_up,
-)
+from tracer.views import BAR_PARTS, CAUSE_PARTS, IDLE, IDLE_LOOKS, IDLE_OR_WAIT, StepPart, count, in_legend, rounded_up
 from tracer.views.html.chart import StepBar, Tick
 from tracer.views.html.templates import filled
 from tracer.views.sections import shares_of_bar

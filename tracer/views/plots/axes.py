@@ -14,18 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tracer.views import (
-    NARROW,
-    REACH,
-    Panel,
-    PlotLine,
-    PlotPoint,
-    Theme,
-    labels_of,
-    plain,
-    short_number,
-    ticks_of,
-)
+from tracer.views import NARROW, REACH, Panel, PlotLine, PlotPoint, Theme, labels_of, plain, short_number, ticks_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -44,10 +44,7 @@ def timeline(report: Report, theme: Theme) -> Figure:
     if not drawn.span_ns:
         raise TracerError(f"{report.run.name}: no timeline to draw: no step has any length")
     signs = meanings([mark for lane in drawn.lanes for mark in lane.marks])
-    notes = [
-        f"{_place(drawn)} Heights: how busy it is.",
-        *([f"Marks: {'; '.join(signs)}."] if signs else []),
-    ]
+    notes = [f"{_place(drawn)} Heights: how busy it is.", *([f"Marks: {'; '.join(signs)}."] if signs else [])]
     around = sheet(report, "One step in time", _lane_entries(drawn, theme), notes)
     figure = framed(around, AXIS_IN + LANE_IN * len(drawn.lanes), theme)
     axis = figure.subplots()

@@ -38,11 +38,7 @@ MOST_RUNS = 2_000
 MOST_REPORTS = 32
 # What we send loads nothing by itself: the tab stands in a page of TensorBoard's, with its policy, and frames ours.
 POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'"
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
+HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 App = Callable[[Any, Any], Any]
 Answer = Callable[[Request], Response]
 EVERY_ADDRESS = ("0.0.0.0", "::")

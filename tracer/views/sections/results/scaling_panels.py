@@ -72,9 +72,7 @@ def step_over_batch(study: Scaling, strategy: str) -> Panel:
     noun = study.device_noun
     points = [_LinePoint(cell.gpus, _step(cell)) for cell in _timed(study, strategy)]
     lines = _lines(
-        points,
-        (cell.gpus for cell in study.cells),
-        lambda gpus: count(gpus, noun) + " (ideal)" * (gpus == 1),
+        points, (cell.gpus for cell in study.cells), lambda gpus: count(gpus, noun) + " (ideal)" * (gpus == 1)
     )
     return Panel(f"{strategy}: time of a step", f"batch per {noun}", "step, ms", lines)
 
