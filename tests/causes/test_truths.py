@@ -56,6 +56,18 @@ def test_the_step_with_a_remedy_is_the_one_that_was_measured(
     assert gain.step_ns == pytest.approx(1e6 * cured_ms * (recorded_ns / 1e6) / sick_ms, rel=share)
 
 
+def test_what_ended_just_before_explains_what_no_call_of_fsdp_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FSDP2 lets streams wait by calls of which traces say nothing."""
+    known, left = (_unknown_ns(SAMPLES / "resnet18-fsdp4", rule, monkeypatch) for rule in (None, "soon after"))
+    assert known < left / 10
+
+
+def _unknown_ns(run: Path, rule: str | None, monkeypatch: pytest.MonkeyPatch) -> int:
+    if rule is not None:
+        left_out.RULES[rule](monkeypatch)
+    return int(causal.read_anew(run).graph.edges.unknown_ns.sum())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not ADVICE, reason="no shared/traces-advice beside the checkout")
 def test_a_healthy_run_gains_by_nothing_that_is_found() -> None:
