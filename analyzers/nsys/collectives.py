@@ -21,18 +21,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, distinct
 from analyzers.nsys.database import Database
-from analyzers.trace import (
-    NCCL,
-    OPEN,
-    Args,
-    Category,
-    Events,
-    Kind,
-    call_of,
-    find_outermost,
-    kind_of_kernel,
-    launch_rows,
-)
+from analyzers.trace import NCCL, Args, Category, Events, Kind, call_of, find_outermost, launch_rows, leaves_kind_open
 
 _RECORD = "record_param_comms"
 _OF_NCCL = re.compile(r"p?nccl[A-Z]")
@@ -120,7 +109,7 @@ def _without_launch(events: Events, records: Int64, args: Mapping[int, Args]) ->
 
     What a stream of NCCL's runs is one communicator's: where all others of the name are of one kind, they are, too.
     """
-    rows = events.called(Category.KERNEL, lambda name: kind_of_kernel(name) in OPEN)
+    rows = events.called(Category.KERNEL, leaves_kind_open)
     rows = rows[events.kind[rows] == Kind.COMM]
     launches = launch_rows(events.category, events.correlation, events.start_ns, events.correlation[rows])
     like = distinct(events.name[rows], events.device[rows], events.stream[rows]).index.tolist()

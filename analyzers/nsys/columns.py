@@ -19,8 +19,8 @@ from analyzers.arrays import UNKNOWN, Int64, distinct, find, values_at
 from analyzers.nsys.database import Database, Rows, get
 from analyzers.trace import Args, CallColumns, Category, Codes, Decoded, EventPart, Marks
 
-_CUPTI = "CUPTI_ACTIVITY_KIND_"
-DEVICE_TABLES = _KERNELS, _COPIES, _SETS = f"{_CUPTI}KERNEL", f"{_CUPTI}MEMCPY", f"{_CUPTI}MEMSET"
+CUPTI = "CUPTI_ACTIVITY_KIND_"
+DEVICE_TABLES = _KERNELS, _COPIES, _SETS = f"{CUPTI}KERNEL", f"{CUPTI}MEMCPY", f"{CUPTI}MEMSET"
 # A process's number and a thread's in it are one.
 THREADS = 1 << 24
 _NO_STREAM, _MOST_NS = (1 << 32) - 1, 1 << 61
@@ -29,13 +29,10 @@ _OF_DEVICE = {"device": "deviceId", "in_device": "", "from_device": "srcDeviceId
 _OF_DEVICE |= {"stream": "streamId", "bytes": "bytes", "grid": "grid"}
 _GRID = "gridX? gridY? gridZ? blockX? blockY? blockZ?"
 # Ranges that push and pop made; and those with a start and an end of their own, where these are on one thread.
-_PUSHED, _STARTED = (
-    "eventType = 59",
-    "(eventType = 59 OR eventType = 60 AND coalesce(endGlobalTid, globalTid) = globalTid)",
-)
+_PUSHED = "eventType = 59"
+_STARTED = f"({_PUSHED} OR eventType = 60 AND coalesce(endGlobalTid, globalTid) = globalTid)"
 # PyTorch's text of a range: `aten::mm, seq = 7, op_id = 9910`; shapes may follow. No two have one op_id.
 _TEXT = "substr(text, 1, coalesce(nullif(instr(text, ', op_id = '), 0) + 9, 65536))"
-_OF_PYTORCH = re.compile(r"(.*?)(?:, seq = (\d{1,18}))?, op_id = ", re.DOTALL)
 _BLOB = "CASE WHEN domainId > 0 THEN CAST(substr(binaryData, 1, 4096) AS BLOB) END"
 
 # Calls of CUDA with the version of their interface behind them: cudaLaunchKernel_v7000.
@@ -43,13 +40,11 @@ _VERSION = re.compile(r"_v\d{4,}$")
 # Constants among template arguments with their types: (int)4, (bool)1.
 _TYPED = re.compile(r"\((?:(bool)|(?:unsigned |signed )?(?:int|long|short|char|long long))\)(-?\d+)")
 # CUPTI's kinds of copies, of memory and of synchronizations, by number.
-_MOVES = ("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD")
-_MOVE = defaultdict(lambda: "Unknown", enumerate(_MOVES))
-_MEMORIES = ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
-_MEMORY = defaultdict(lambda: "Unknown", enumerate(_MEMORIES))
-_WAIT = defaultdict(
-    lambda: "Unknown", enumerate(("?", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync"))
-)
+_MOVE = ("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD")
+_MOVES = dict(enumerate(_MOVE))
+_MEMORY = dict(enumerate(("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")))
+_WAITS = dict(enumerate(("Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")))
+_ODD = "Unknown"
 # PyTorch's operators have a namespace; of what else it records some are users' ranges.
 _OPERATOR = re.compile(r"(?!FSDP::)[\w.]+::|record_param_comms$|detach_?$")
 
@@ -69,11 +64,13 @@ class Process:
         """Return all rows, those of devices first, as `assemble` takes them. Raises UnreadableTrace, TooLarge."""
         on_device = [*self._on_device()]
         wanted = "start end globalTid correlationId?"
-        calls = [self._named(f"{_CUPTI}RUNTIME", Category.LAUNCH, wanted, "nameId", self._name_call)]
-        for table in (f"{_CUPTI}OVERHEAD", "PROFILER_OVERHEAD"):
+        calls = [self._named(f"{CUPTI}RUNTIME", Category.LAUNCH, wanted, "nameId", self._name_call)]
+        for table in (f"{CUPTI}OVERHEAD", "PROFILER_OVERHEAD"):
             calls.append(self._named(table, Category.OVERHEAD, "start end globalTid?", "nameId", self._name_call))
         about, ranges = "start end correlationId? deviceId? streamId? eventSyncId?", self._ranges()
-        syncs = self._named(f"{_CUPTI}SYNCHRONIZATION", Category.SYNC, about, "syncType", _WAIT.__getitem__)
+        syncs = self._named(
+            f"{CUPTI}SYNCHRONIZATION", Category.SYNC, about, "syncType", lambda kind: _WAITS.get(kind, _ODD)
+        )
         parts = [*on_device, *calls, ranges, syncs]
         first = np.cumsum([0, *(len(part["start"]) for part in parts)])
         ranges_at, syncs_at, total = first[-3:].tolist()
@@ -140,7 +137,11 @@ class Process:
         wanted = f"{_ON_DEVICE} bytes? srcDeviceId? dstDeviceId?"
         yield self._named(_COPIES, Category.MEMCPY, wanted, "copyKind? srcKind? dstKind?", _name_copy)
         yield self._named(
-            _SETS, Category.MEMSET, f"{_ON_DEVICE} bytes?", "memKind?", lambda kind: f"Memset ({_MEMORY[kind]})"
+            _SETS,
+            Category.MEMSET,
+            f"{_ON_DEVICE} bytes?",
+            "memKind?",
+            lambda kind: f"Memset ({_MEMORY.get(kind, _ODD)})",
         )
 
     def _name_call(self, number: int) -> str:
@@ -158,30 +159,32 @@ class Process:
         alike = distinct(rows["text"], rows["textId"])
         text, registered = alike.columns
         said = zip(self._database.texts(text), registered.tolist(), strict=True)
-        kinds = [_parse_range(own or self._strings[number]) for own, number in said]
-        lines = np.array([(self._names[name], *kind) for name, *kind in kinds], dtype=np.int64).reshape(-1, 3)
-        return rows | dict(zip(("name", "category", "number"), lines[alike.index].T, strict=True))
+        ranges = [_parse_range(own or self._strings[number]) for own, number in said]
+        lines = np.array([(self._names[name], *more) for name, *more in ranges], dtype=np.int64).reshape(-1, 3)
+        name, is_operator, sequence = lines[alike.index].T
+        category = np.where(is_operator, Category.OPERATOR, Category.ANNOTATION)
+        return rows | {"name": name, "category": category, "number": sequence}
 
     def _waited(self, sync: Int64) -> Rows:
         """Return the stream of the event that was waited for, and the call that recorded it, where that is known."""
-        events = self._read(f"{_CUPTI}CUDA_EVENT", "eventSyncId? correlationId? streamId?")
+        events = self._read(f"{CUPTI}CUDA_EVENT", "eventSyncId? correlationId? streamId?")
         order = np.argsort(events["eventSyncId"], kind="stable")
         found = np.where(sync >= 0, values_at(order, find(events["eventSyncId"][order], sync)), UNKNOWN)
         told = {"sync_wait_on_stream": "streamId", "sync_wait_on_record": "correlationId"}
         return {name: values_at(events[column], found) for name, column in told.items()}
 
 
-def _parse_range(text: str) -> tuple[str, Category, int]:
-    """Return a range's name, what it is, and autograd's number of it, where PyTorch wrote one."""
-    if (match := _OF_PYTORCH.fullmatch(text)) is None:
-        return text, Category.ANNOTATION, UNKNOWN
-    name, number = match.groups()
-    is_operator = number is not None or _OPERATOR.match(name)
-    return name, Category.OPERATOR if is_operator else Category.ANNOTATION, int(number or UNKNOWN)
+def _parse_range(text: str) -> tuple[str, bool, int]:
+    """Return a range's name, whether it is an operator, and autograd's number of it, where PyTorch wrote one."""
+    said, is_of_pytorch, _ = text.partition(", op_id = ")
+    name, _, number = said.partition(", seq = ")
+    if is_of_pytorch and number.isdecimal():
+        return name, True, int(number[:18])
+    return said if is_of_pytorch else text, bool(is_of_pytorch and _OPERATOR.match(said)), UNKNOWN
 
 
 def _name_copy(kind: int, source: int, target: int) -> str:
-    return f"Memcpy {_MOVE[kind]} ({_MEMORY[source]} -> {_MEMORY[target]})"
+    return f"Memcpy {_MOVES.get(kind, _ODD)} ({_MEMORY.get(source, _ODD)} -> {_MEMORY.get(target, _ODD)})"
 
 
 def _graphs(rows: Rows) -> Int64:

@@ -15,11 +15,11 @@ from analyzers.errors import TooLarge, UnreadableTrace
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
 from analyzers.nsys.collectives import read_payloads, with_calls
-from analyzers.nsys.columns import DEVICE_TABLES, THREADS, Process
+from analyzers.nsys.columns import CUPTI, DEVICE_TABLES, THREADS, Process
 from analyzers.nsys.database import Database, export_command, opened
-from analyzers.trace import Header, Helpers, Input, ProcessRows, Trace, assemble, with_copy_collectives, yield_notices
+from analyzers.trace import Header, Input, ProcessRows, Trace, assemble, with_copy_collectives, yield_notices
 
-_GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_GRAPHS = f"{CUPTI}GRAPH_TRACE"
 # Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
 _LAST_NS = 1 << 62
 # The largest machine that one session sees has fewer ranks.
@@ -30,12 +30,7 @@ _OTHER = re.compile(rf"(?P<report>.+\.(?:nsys-rep|qdrep|qdstrm))|{_TABLES}")
 
 
 def _read_export(
-    path: Path,
-    on_bytes: Callable[[int], None] | None = None,
-    memory: int | None = None,
-    helpers: Helpers | None = None,
-    *,
-    piped: bool = False,
+    path: Path, on_bytes: Callable[[int], None] | None = None, memory: int | None = None, **_: object
 ) -> Trace:
     """Read an export as `read_trace` does, each process's rows when asked for; nobody helps, `on_bytes` hears once."""
     budget = Budget(path, budget_of(memory, cores() if memory is None else 1))
@@ -125,8 +120,5 @@ def _remedy(name: str) -> str | None:
     return f"Nsight Systems' recordings are read from their export to SQLite alone: {export_command(report)}"
 
 
-_MARKING = (
-    'call torch.cuda.nvtx.range_push("step") and range_pop() around each step, record with -t cuda,nvtx, and give '
-    "--steps step"
-)
+_MARKING = 'call torch.cuda.nvtx.range_push("step") and range_pop() around each (-t cuda,nvtx), and give --steps step'
 NSYS = Input((".sqlite",), re.compile(b"SQLite format 3\0"), _read_export, _remedy, _MARKING)

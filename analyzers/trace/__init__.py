@@ -29,6 +29,7 @@ from analyzers.trace.collective_calls import (
     itemsize,
     kind_of_call,
     kind_of_kernel,
+    leaves_kind_open,
     library_kernel,
     may_only_post,
     plausible_count,

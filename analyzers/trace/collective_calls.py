@@ -198,6 +198,11 @@ def kind_of_kernel(name: str) -> Collective:
     return kind_in(path_of(name))
 
 
+def leaves_kind_open(name: str) -> bool:
+    """Whether a kernel's name does not say which collective it is of."""
+    return kind_of_kernel(name) in OPEN
+
+
 def library_kernel(name: str) -> str:
     """Return the path of a kernel of another library than those of process groups (NCCL, RCCL, gloo), else empty.
 
