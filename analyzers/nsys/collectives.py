@@ -100,7 +100,7 @@ def with_calls(events: Events, payloads: Mapping[int, Payload]) -> Events:
     column, external = events.call.copy(), events.external.copy()
     column[[*calls]] = [codes[call] for call in calls.values()]
     external[records] = records
-    kept = np.isin(np.arange(len(events)), operations, invert=True)
+    kept = np.delete(np.arange(len(events)), operations)
     return replace(events, call=column, calls=tuple(codes), external=external).take(kept)
 
 

@@ -152,7 +152,7 @@ class Process:
         return _TYPED.sub(lambda typed: constant[typed[2] == "0"] if typed[1] else typed[2], self._strings[number])
 
     def _ranges(self) -> Rows:
-        has_blobs = self._database.has("NVTX_EVENTS", "binaryData", "domainId")
+        has_blobs = self._database.has_blobs and self._database.has("NVTX_EVENTS", "binaryData", "domainId")
         texts = {"text": _TEXT} | ({"blob": _BLOB} if has_blobs else {})
         which = _STARTED if self._database.has("NVTX_EVENTS", "endGlobalTid") else _PUSHED
         rows = self._read("NVTX_EVENTS", "start end? globalTid textId? domainId? eventType! text!", which, texts)

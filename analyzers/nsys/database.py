@@ -54,8 +54,9 @@ class Database:
         connection.set_authorizer(self._authorize)
         if not self.columns.keys() >= {"META_DATA_EXPORT", "StringIds"}:  # which all exports have
             raise UnreadableTrace(f"{path}: an SQLite database, but none that Nsight Systems made: {export_command()}")
-        self.said = dict(self.pairs("META_DATA_EXPORT", "name", "value"))
-        told = [self.said.get(f"EXPORT_{one}_VERSION", "?") for one in ("PRODUCT", "SCHEMA")]
+        said = dict(self.pairs("META_DATA_EXPORT", "name", "value"))
+        self.has_blobs = said.get("EXPORT_PARAM_INCLUDE_BLOBS") != "false"
+        told = [said.get(f"EXPORT_{one}_VERSION", "?") for one in ("PRODUCT", "SCHEMA")]
         self.version = "Nsight Systems {}, schema {}".format(*(_SHOWN.sub("?", version)[:20] for version in told))
 
     def _is_too_much(self) -> bool:

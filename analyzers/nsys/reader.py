@@ -78,7 +78,7 @@ def _say_lacks(database: Database) -> tuple[Notice, ...]:
     if database.has(_GRAPHS) and any(database.batches(f"SELECT 1 FROM {_GRAPHS} LIMIT 1")):
         text = "CUDA graphs are recorded whole, and their kernels are missing: record with --cuda-graph-trace=node"
         notices.append(Notice(Code.TRACE_INCOMPLETE, f"{name}: {text}"))
-    if database.has("NVTX_PAYLOAD_SCHEMAS") and database.said.get("EXPORT_PARAM_INCLUDE_BLOBS") == "false":
+    if database.has("NVTX_PAYLOAD_SCHEMAS") and not database.has_blobs:
         text = "sizes, peers and communicators of NCCL's calls are not in it: export again with --include-blobs=true"
         notices.append(Notice(Code.EXPORT_LACKS, f"{name}: {text}"))
     if database.has("GPU_METRICS"):
@@ -120,5 +120,5 @@ def _remedy(name: str) -> str | None:
     return f"Nsight Systems' recordings are read from their export to SQLite alone: {export_command(report)}"
 
 
-_MARKING = 'call torch.cuda.nvtx.range_push("step") and range_pop() around each (-t cuda,nvtx), and give --steps step'
+_MARKING = 'call torch.cuda.nvtx.range_push("step") and range_pop() around each step (-t cuda,nvtx): --steps step'
 NSYS = Input((".sqlite",), re.compile(b"SQLite format 3\0"), _read_export, _remedy, _MARKING)
