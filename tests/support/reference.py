@@ -209,5 +209,5 @@ def codes() -> str:
 
 
 def _codes(weight: Weight) -> str:
-    of_weight = [code.facts for code in Code if code.facts.weight is weight]
-    return "\n".join(f"* `{facts.code}`: {'; '.join(filter(None, (facts.when, facts.do)))}" for facts in of_weight)
+    of_weight = [code for code in Code if code.facts.weight is weight]
+    return "\n".join(f"* `{code}`: {'; '.join(filter(None, (code.facts.when, code.facts.do)))}" for code in of_weight)
