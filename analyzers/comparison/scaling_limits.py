@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 
 from analyzers.comparison.scaling_document import CellRow, Ratio, StrongRow, WeakRow, device_noun
 from analyzers.comparison.scaling_pairs import Pair, Row, paired
@@ -43,16 +44,29 @@ def verdict(cells: Sequence[CellRow], weak: Sequence[WeakRow], strong: Sequence[
     fixed = next((other for other in strong if best and other.cell == best.cell), None)
     if fixed is None or fixed.speedup is None:
         return sentence
-    times, told = _times(fixed.speedup), fixed.speedup.is_told
-    also = f"it is {times} as fast" if told else f"that cannot be told: {times} as fast"
+    times, is_known = _times(fixed.speedup), fixed.speedup.is_told or fixed.speedup.few_blocks
+    also = f"{'it is' if is_known else 'that cannot be told:'} {times} as fast"
     return f"{sentence} With the global batch of {fixed.global_batch:,} fixed {also}."
 
 
 def _best(rows: Sequence[Row]) -> Row | None:
-    """Return the most efficient row among those on the most devices, by the least that its efficiency may be."""
+    """Return, among those on the most devices, the most efficient row that is told; where none is, the one best known.
+
+    The most efficient by the least that its efficiency may be.
+    """
     known = [(row, row.efficiency) for row in rows if row.gpus > 1 and row.efficiency is not None]
-    least = [(row.gpus, ratio.value if ratio.low is None else ratio.low) for row, ratio in known]
-    return known[least.index(max(least))][0] if known else None
+    most = max((row.gpus for row, _ in known), default=0)
+
+    def order(one: tuple[Row, Ratio]) -> tuple[bool, float]:
+        ratio = one[1]
+        return ratio.is_told, ratio.low or ratio.value if ratio.is_told else -_width(ratio)
+
+    return max((one for one in known if one[0].gpus == most), key=order)[0] if known else None
+
+
+def _width(ratio: Ratio) -> float:
+    """Return how far apart the ends are between which a ratio lies, over itself."""
+    return inf if ratio.low is None or ratio.high is None else (ratio.high - ratio.low) / ratio.value
 
 
 def _times(ratio: Ratio) -> str:

@@ -7,7 +7,7 @@ on top      copies 61.9    synchronize 0.3                       less than half 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -117,16 +117,18 @@ class Findings:
 
 @dataclass(frozen=True)
 class _Taken:
-    """The changes that are taken: what all edges take with them, and who replays that, where not the graph alone."""
+    """The changes that are taken: what all edges take with them, and who replays that, where not the graph alone.
 
-    subject: Subject
+    `idle_ns`: what is left of idle time and waiting.
+    """
+
     lags: Lags
+    idle_ns: float
     replayed_by: Scenario | None = None
 
     def with_(self, scenario: Scenario) -> _Taken:
-        return _Taken(
-            self.subject, scenario.change(self.lags), scenario if scenario.replay is not None else self.replayed_by
-        )
+        replayed_by = scenario if scenario.replay is not None else self.replayed_by
+        return replace(self, lags=scenario.change(self.lags), replayed_by=replayed_by)
 
     def step_lengths(self) -> Float64:
         """Return how long steps take, by step and variant."""
@@ -136,11 +138,10 @@ class _Taken:
 
     def gains(self, asked: Sequence[Scenario], lengths: Float64) -> list[Gain]:
         """Return what further scenarios would bring, each by itself, where steps take `lengths` without them."""
-        most_idle_ns = self.subject.most_idle_ns
         if self.replayed_by is None:
-            return gains_on(self.lags, lengths, asked, most_idle_ns)
+            return gains_on(self.lags, lengths, asked, self.idle_ns)
         after = [self.with_(scenario).step_lengths() for scenario in asked]
-        return [gain_between(scenario, lengths, of, most_idle_ns) for scenario, of in zip(asked, after, strict=True)]
+        return [gain_between(scenario, lengths, of, self.idle_ns) for scenario, of in zip(asked, after, strict=True)]
 
 
 def find_findings(
@@ -152,7 +153,7 @@ def find_findings(
     these gains does), and only those with a remedy.
     """
     step_ns = float(subject.model.step_lengths[:, 0].mean())
-    taken, lengths = _Taken(subject, subject.lags), subject.model.step_lengths
+    taken, lengths = _Taken(subject.lags, subject.most_idle_ns), subject.model.step_lengths
     listed: list[Gain] = []
 
     def take(some: Iterable[Gain]) -> None:
@@ -161,10 +162,11 @@ def find_findings(
             after = taken.with_(gain.scenario)
             # On top of nothing a gain is what it is alone.
             after_ns = after.step_lengths() if listed else gain.lengths_ns
-            after_lengths = bounded(gain.scenario, lengths, after_ns, subject.most_idle_ns)
-            on_top = gain_between(gain.scenario, lengths, after_lengths, subject.most_idle_ns)
+            after_lengths = bounded(gain.scenario, lengths, after_ns, taken.idle_ns)
+            on_top = gain_between(gain.scenario, lengths, after_lengths)
             if on_top.gain_ns >= SAME * gain.gain_ns and _is_enough(on_top, step_ns):
-                taken, lengths = after, after_lengths
+                left_ns = taken.idle_ns - on_top.gain_ns * gain.scenario.of_idle
+                taken, lengths = replace(after, idle_ns=max(left_ns, 0.0)), after_lengths
                 listed.append(gain)
 
     # Of two that are equal to the replay's own error the one of a rank is the more specific.

@@ -80,6 +80,8 @@ def test_advice_keeps_the_laws_of_gains(path):
         # Two that save the same time bring less than both; two that hold up the same wait bring more.
         odd_ns = sum(piece.gain_ns for piece in gains if piece.scenario == ODD)
         assert gains[0].gain_ns * 0.99 <= summary.advice_together_ns < summary.bar.step_ns + odd_ns
+        for piece in summary.of_degree:
+            assert summary.advice_together_ns + piece.gain_ns < summary.bar.step_ns + odd_ns
     assert len({(piece.code, piece.at) for piece in gains}) == len(gains)
 
 
