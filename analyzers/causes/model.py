@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from analyzers.arrays import Float64
-from analyzers.causes.calibrated import Calibrated, calibrate
+from analyzers.causes.calibrated import KEPT, RELEASED, Calibrated, calibrate
 from analyzers.causes.changes import Common, Facts, Lags, facts_of, of_any_step
 from analyzers.causes.charges import Walked, charges_of
 from analyzers.causes.critical_path import Replayed, replay
@@ -56,6 +56,12 @@ class Model:
     def graph(self) -> RunGraph:
         """Return the graph of the typical steps, and of all others what tells of any step."""
         return self.calibrated.course.graph
+
+    @property
+    def unknown_share(self) -> float:
+        """Return the share of a step, as recorded, that waits for what is not known."""
+        released, kept = self.step_lengths.mean(axis=0)[[RELEASED, KEPT]]
+        return float((kept - released) / kept)
 
     @cached_property
     def recorded(self) -> Facts:

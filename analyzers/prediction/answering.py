@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from analyzers.arrays import Float64
-from analyzers.causes import KEPT, RELEASED, Model
+from analyzers.causes import Model
 from analyzers.errors import NotReplayable, Option
 from analyzers.notices import Code, Notice, Notices
 from analyzers.prediction.answers import OWN_WORDS, WHATIF_SCHEMA, Baseline, Prediction, Recommended, WhatIf, scaled_out
@@ -17,7 +17,7 @@ from analyzers.prediction.first_sentence import FirstSentence
 from analyzers.prediction.options import Options
 from analyzers.rank import RunSummary, has_causes
 from analyzers.ranks import RankNumber
-from analyzers.reporting import Analyses, bar_of, judged, run_facts
+from analyzers.reporting import MOST_UNKNOWN, Analyses, bar_of, judged, run_facts, words_of_unknown
 from analyzers.run import Calibration, Manifest, world_size
 from analyzers.scenarios import (
     CAPS,
@@ -35,10 +35,7 @@ from analyzers.scenarios import (
 )
 from analyzers.settings import FSDP2, USUAL_MB, Assumption, DdpSettings, FsdpSettings, LinkModel, Setting, Sharding
 from analyzers.statistics import Limits
-from analyzers.units import percent
 
-# Where remainders that nothing explains make the step longer by more than this share of it, nothing is predicted.
-MOST_UNKNOWN = 1 / 3
 # No step is known better than this (docs/dev/predictions.md).
 KNOWN_TO = 0.01
 
@@ -149,10 +146,8 @@ class _Answering:
         subject = self.analyses.subject
         if subject is None:
             raise self._refused(self.analyses.why_no_causes or "what waited for what is not known")
-        released, kept = subject.model.step_lengths.mean(axis=0)[[RELEASED, KEPT]]
-        unknown = float((kept - released) / kept)
-        if unknown > MOST_UNKNOWN:
-            raise self._refused(f"for {percent(unknown)} of the step nothing tells what was waited for")
+        if subject.model.unknown_share > MOST_UNKNOWN:
+            raise self._refused(words_of_unknown(subject.model.unknown_share))
         return subject
 
     def _refused(self, *why: object) -> NotReplayable:

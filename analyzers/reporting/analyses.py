@@ -254,8 +254,15 @@ class Analyses:
         if self.causes is None:
             return None
         rows = self.typical_rows
-        computes_ns = min(float(np.mean(rows.compute_ns[own])) for _, own in rows.by_device())
-        return Subject(self.causes, self.manifest, max(self.step_ns - computes_ns, 0.0), self.step_word)
+        stays_ns = rows.compute_ns.astype(np.float64)
+        if self.controls.step_ns(UNPROFILED) is None:
+            stays_ns += self._idle_ns(Cause.PROFILER)  # no change takes the profiler's own work away
+        least_ns = min(float(stays_ns[own].mean()) for _, own in rows.by_device())
+        return Subject(self.causes, self.manifest, max(self.step_ns - least_ns, 0.0), self.step_word)
+
+    def _idle_ns(self, cause: Cause) -> NDArray[Any]:
+        """Return the idle time of typical windows that has a cause."""
+        return self.typical_column(lambda measured: measured.idle.ns[:, cause].sum(axis=1))
 
     @cached_property
     def gains(self) -> list[Gain]:
@@ -279,10 +286,10 @@ class Analyses:
             return None
         odd = self.odd_gain
         besides = odd is not None and odd.gain_ns >= TWENTIETH * self.mean_step_ns
-        # Where most idle time has no known cause, as where kernels are lost, hosts are not what is too slow.
-        unknown = self.typical_column(lambda measured: measured.idle.ns[:, Cause.UNKNOWN].sum(axis=1)).sum()
-        besides |= bool(2 * unknown > self.typical_rows.idle_ns.sum())
         gains = [*self.gains, *([self.cap_gain] if self.cap_gain is not None else [])]
+        # Where most idle time has no known cause, as where kernels are lost, hosts are not what is too slow.
+        if 2 * self._idle_ns(Cause.UNKNOWN).sum() > self.typical_rows.idle_ns.sum():
+            gains = [gain for gain in gains if not (gain.scenario.of_degree and gain.scenario.of_idle)]
         return find_findings(self.subject, gains, self.awaited, besides=besides)
 
     @cached_property

@@ -18,6 +18,8 @@ QUARTER, TWENTIETH = 0.25, 0.05
 # From this share of the step on unresolved communication makes its parts untrustworthy, and idle time and waiting count
 # that the profiler may have made.
 MUCH = 0.1
+# Where more than this share of the step waits for what is not known, gains are doubtful, and no setting is predicted.
+MOST_UNKNOWN = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Judged:
 
     `idle_share`: idle time and waiting together; `is_damaged`: rows that figures rest on are damaged;
     `is_unmarked`: no step is marked in the traces;
-    `is_early`: nothing but training's first steps was recorded; `marking`: how a program marks steps.
+    `is_early`: nothing but training's first steps was recorded; `marking`: how a program marks steps;
+    `unknown_share`: of the step, what waits for what is not known.
     """
 
     run: RunFacts
@@ -37,6 +40,7 @@ class Judged:
     is_unmarked: bool
     is_early: bool
     marking: str
+    unknown_share: float
     gain_ns: int | None = None
     within_ns: Limits | None = None
     gain_name: str = ""
@@ -102,6 +106,11 @@ def _gain_words(judged: Judged) -> str:
     return f"{judged.gain_name} may be anything {between_ms(judged.within_ns or (0, 0))}: try it, and compare"
 
 
+def words_of_unknown(share: float) -> str:
+    """Say how much of a step waits for what is not known."""
+    return f"for {percent(share)} of the step nothing tells what was waited for"
+
+
 def _missing_words(judged: Judged) -> str:
     is_one = judged.missing == 1
     of = f"{judged.missing:,} of {judged.run.world_size:,} ranks {'is' if is_one else 'are'} missing"
@@ -143,6 +152,7 @@ _DOUBTS = (
         lambda j: j.is_damaged,
         lambda j: "the traces are damaged, or lack kernels (see the warnings): record them again",
     ),
+    Doubt("low", lambda j: j.unknown_share > MOST_UNKNOWN, lambda j: words_of_unknown(j.unknown_share)),
     Doubt("low", lambda j: j.step_error > QUARTER, _step_words),
     Doubt("low", lambda j: j.gain_error > QUARTER, _gain_words),
     Doubt("low", lambda j: abs(j.replay_error) > QUARTER, lambda j: f"{_replay_words(j)}: record more {j.more}"),
@@ -184,6 +194,7 @@ def judged(analyses: Analyses, run: RunFacts, bar: Bar) -> Judged:
         bool(analyses.rows.unmarked.any()),
         Code.EARLY_STEPS_ALONE in codes,
         analyses.run.ranks[0].header.marking,
+        0.0 if analyses.causes is None else analyses.causes.unknown_share,
     )
 
 

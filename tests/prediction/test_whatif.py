@@ -18,7 +18,7 @@ from analyzers.settings import USUAL_MB, Affine, Hosts, LinkModel
 from analyzers.units import ms
 from tests.support.causal import analyzed, gains, model_of
 from tests.support.drawing import meet
-from tests.support.samples import ROOT, SAMPLES, summary_of
+from tests.support.samples import ROOT, SAMPLES, reported, summary_of
 
 SHARED = ROOT.parent / "shared"
 
@@ -214,8 +214,10 @@ def test_planted_faults_are_what_the_first_sentence_names(run, kind):
 @pytest.mark.skipif(not SHARED.is_dir(), reason="no runs beside the checkout")
 @pytest.mark.slow
 def test_a_run_whose_waits_have_no_cause_is_refused():
+    run = SHARED / "traces-foreign" / "lightllm-decode8"
     with pytest.raises(NotReplayable, match="nothing tells what was waited for"):
-        answered(SHARED / "traces-foreign" / "lightllm-decode8")
+        answered(run)
+    assert "nothing tells what was waited for" in (reported(run).summary.headline.why or "")
 
 
 def test_ranks_that_share_nothing_but_a_collective_are_answered():

@@ -16,6 +16,7 @@ from tests.support.kineto_files import Event, step, write
 from tests.support.reported import (
     FAR,
     LAST,
+    SHARED,
     THREE,
     WHOLE,
     Case,
@@ -238,3 +239,16 @@ def test_k1_a_cut_collective_has_the_end_of_its_other_members(tmp_path, long):
         by_group = sum(one.exposed_transfer_ns + one.exposed_wait_ns + one.exposed_unresolved_ns for one in groups)
         assert parts == row.exposed_comm_ns == by_group
     assert report.summary.headline.trust == "low"
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no runs beside the checkout")
+def test_no_graph_is_advised_where_kernels_are_lost_nor_for_the_profilers_own_work():
+    lost, buffers = (
+        analyzers.report(analyzers.load(SHARED / f"{name}.json"))
+        for name in ("graph_kernels_partly_lost", "overhead_buffer_request")
+    )
+    advised = {piece.code for piece in (*lost.summary.advice, *lost.summary.of_degree)}
+    assert advised.isdisjoint({"graph", "host"})
+    (graph,) = [piece for piece in (*buffers.summary.advice, *buffers.summary.of_degree) if piece.code == "graph"]
+    typical = [row for row in buffers.windows if row.typical]
+    assert graph.gain_ns <= sum(row.idle_ns - row.idle.profiler_ns for row in typical) / len(typical)
