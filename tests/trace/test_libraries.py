@@ -199,7 +199,7 @@ def test_another_library_is_one_file_and_its_place_in_the_list(tmp_path):
     folder = tmp_path / "analyzers" / "trace" / "libraries"
     (folder / "toy.py").write_text(TOY)
     listed = (folder / "listed.py").read_text()
-    listed = listed.replace("    vendors,\n)", "    toy,\n    vendors,\n)")
+    listed = listed.replace(" vendors\n", " toy, vendors\n")
     (folder / "listed.py").write_text(listed.replace("    vendors.L", "    toy.LIBRARY,\n    vendors.L"))
     rows, comm_ns = reported(tmp_path, run)
     assert ["all_reduce", 2000, 2, False] in rows
