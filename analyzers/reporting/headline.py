@@ -48,6 +48,7 @@ class DrawnFrom:
     bounds: Sequence[Advice]
     bandwidths: Sequence[BandwidthRow]
     step_word: str
+    step_ns: float
     mean_ns: float
     idle_places: Mapping[str, str | None]
 
@@ -160,7 +161,7 @@ def _is_unexplained(drawn: DrawnFrom, largest: Problem) -> bool:
 
 def _of_advice(drawn: DrawnFrom, piece: Advice) -> Problem:
     """Return what advice is about, with its figure: `the CPU waits for the DataLoader: 52.3 ms of 90.5 per step`."""
-    step_ns = drawn.mean_ns if is_odd(piece) else drawn.bar.step_ns
+    step_ns = drawn.mean_ns if is_odd(piece) else drawn.step_ns
     whole = f"of the {'mean ' if is_odd(piece) else ''}{drawn.whole}"
     at_most = "at most " if piece.gain_ns is None else ""
     figure = f"{at_most}{ms(piece.figure_ns)} of {ms(step_ns)} ({rounded_percent(piece.share)} {whole})"

@@ -69,6 +69,7 @@ def summary_of_report(analyses: Analyses, facts: RunFacts) -> Summary:
         bounds,
         bandwidths,
         analyses.step_word,
+        analyses.step_ns,
         analyses.mean_step_ns,
         idle_places(analyses.run.measured),
     )

@@ -1,6 +1,9 @@
 """The headline: the problem that one would name, its remedy, and how far to trust it."""
 
+import re
+
 import pytest
+from msgspec.structs import replace
 
 from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
@@ -100,3 +103,25 @@ def test_communication_that_is_not_there_is_said():
 def test_trust_is_graded(name: str, trust: str, why: str):
     headline = reported(SAMPLES / name).summary.headline
     assert (headline.trust, why in headline.why) == (trust, True)
+
+
+def check_shares(problem: str) -> int:
+    """Hold each share of a sentence to the two figures before it; how many there are."""
+    found = re.findall(r"([\d,.]+) ms of ([\d,.]+) ms \(([\d.]+) %", problem)
+    for part, whole, share in found:
+        apart = 0.6 if float(share) >= 10 else 0.06
+        assert 100 * float(part.replace(",", "")) / float(whole.replace(",", "")) == pytest.approx(
+            float(share), abs=apart
+        )
+    return len(found)
+
+
+@pytest.mark.parametrize("path", REPORTED)
+def test_a_gains_share_is_of_the_step_beside_it(path):
+    check_shares(reported(path).summary.headline.problem or "")
+
+
+def test_a_gain_is_of_the_unprofiled_step_where_the_bar_is_of_the_profiled_one(monkeypatch):
+    profiled = replace(reported(SAMPLES / "resnet18-ddp2-sick").summary.bar, step_ns=99_000_000)
+    monkeypatch.setattr("analyzers.reporting.summary.bar_of", lambda analyses: profiled)
+    assert check_shares(report(summarize(SAMPLES / "resnet18-ddp2-sick")).summary.headline.problem) == 1
