@@ -61,7 +61,7 @@ class Model:
     def unknown_share(self) -> float:
         """Return the share of a step, as recorded, that waits for what is not known."""
         released, kept = self.step_lengths.mean(axis=0)[[RELEASED, KEPT]]
-        return float((kept - released) / kept)
+        return float((kept - released) / kept) if kept else 0.0
 
     @cached_property
     def recorded(self) -> Facts:

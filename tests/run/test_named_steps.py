@@ -82,10 +82,8 @@ def test_a_trace_without_steps_says_which_name_to_give(tmp_path, marks, name):
         for notice in analyzers.report(analyzers.load(traced(tmp_path, *marks))).run.warnings
         if notice.code == Code.STEPS_ARE_NOT_MARKED
     ]
-    often = "3 times, every 0.010 ms"
-    assert notice.remedy == (
-        name and f"annotations called {name!r} repeat ({often}), and may be the steps: --steps {name}"
-    )
+    repeat = f"annotations called {name!r} repeat (3 times, every 0.010 ms), and may be the steps: --steps {name}"
+    assert notice.remedy == ("call profiler.step() in the loop" if name is None else repeat)
 
 
 def test_steps_of_torch_before_1_9_are_operators(tmp_path):

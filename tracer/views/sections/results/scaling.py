@@ -230,8 +230,8 @@ def _parts(study: Scaling) -> TitledTable:
     ]
     notes = [f"{FULL} {text}" for text in dict.fromkeys(text for cell in done for text in _full_windows(cell))]
     notes += [
-        "In every window compute + exposed comm + exposed copy + idle = step. Medians do not add up; the page's bars and "
-        "the subtraction below are of means, in which a step that waits long counts in full."
+        "In every window compute + exposed comm + exposed copy + idle = step. Medians do not add up; the page's bars "
+        "and the subtraction below are of means, in which a step that waits long counts in full."
     ]
     title = "Where the step's time goes, measured from the traces: medians over typical windows, ms"
     return TitledTable("shares", title, Table(columns, [rows]), notes)
