@@ -104,7 +104,8 @@ def _better_strategy(cell: CellRow, cells: Sequence[CellRow]) -> str | None:
     if not isinstance(against, Pair):
         return None
     ratio = against.ratio(1)
-    return f"use DDP: {_times(ratio)} as fast" if (ratio.low or 0) > 1 else None
+    is_faster = not ratio.few_blocks and (ratio.low or 0) > 1
+    return f"use DDP: {_times(ratio)} as fast" if is_faster else None
 
 
 def _limit(efficiency: Ratio, cell: CellRow, baseline: CellRow) -> str:

@@ -197,6 +197,16 @@ def test_data_parallel_is_told_to_be_ddp_where_that_is_faster(ddp, said):
     assert study.limits[1].startswith(f"dp on 2 GPUs at batch 32: {said}")
 
 
+def test_few_launches_tell_no_faster_strategy():
+    blocks = [1.2e7] * 8
+    cells = [
+        cell("single", 1, 32, 10.0, launches=1),
+        cell("ddp", 2, 32, 12.0, blocks_ns=blocks, launches=1),
+        cell("dp", 2, 32, 30.0, blocks_ns=[2.5 * ns for ns in blocks], launches=1),
+    ]
+    assert "use DDP" not in " ".join(studied(cells).limits)
+
+
 def test_what_scales_or_cannot_be_compared_is_said():
     even = studied([cell("single", 1, 32, 10.0), cell("ddp", 2, 32, 10.1)])
     assert even.limits == ["ddp on 2 GPUs at batch 32: nothing limits it by more than 5.0 %."]
