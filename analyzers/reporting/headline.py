@@ -17,7 +17,7 @@ from analyzers.reporting.remedies import CHEAPER_FORMS, Advice
 from analyzers.scenarios import TWENTIETH
 from analyzers.statistics import LEAST_SHARE
 from analyzers.step_parts import BY_CAUSE, COMPUTE, COPY, IDLE, IDLE_PARTS, TRANSFER, UNRESOLVED, WAITING
-from analyzers.units import between_ms, ms, percent, rounded_percent, size
+from analyzers.units import ms, percent, rounded_percent, size
 
 # From this share (10 %, a tenth) of a step on, a loss is the main problem; smaller ones are named, but are not large.
 LARGE = 0.1
@@ -200,8 +200,8 @@ def _idle(drawn: DrawnFrom) -> Problem:
         return Problem("idle", words, share, None, None)
     if suspected is None or suspected.within_ns is None:
         return Problem("exposed_wait", words, share, None, None)
-    between = between_ms(suspected.within_ns)
-    words += f" for {suspected.at}: {suspected.because}; what that costs is not told apart ({between})"
+    costs = f"what that costs is not known, {ms(max(0, suspected.within_ns[1]))} at most"
+    words += f" for {suspected.at}: {suspected.because}; {costs}"
     return Problem("exposed_wait", words, share, None, suspected.text)
 
 

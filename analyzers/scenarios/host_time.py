@@ -85,9 +85,12 @@ def _tell_allocator(subject: Subject) -> Told:
     places = np.bincount(spent.place + 1, spent.ns)
     longest = int(places.argmax()) - 1 if len(places) else UNKNOWN
     where = f", most of it in {lags.facts.names[longest]}" if longest >= 0 else ""
+    remedy = "leave torch.cuda.empty_cache() out of the step; else PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+    if subject.step_word != "step":
+        remedy = f"profile steps behind a process's first, which allocate memory once; if it goes on there, {remedy}"
     return Told(
         f"device memory is allocated and freed in the {subject.step_word}",
-        "leave torch.cuda.empty_cache() out of the step; else PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+        remedy,
         f"cudaMalloc, cudaFree and their kin take {ms(spent.ns.sum() / steps)} of a profiled {subject.step_word}"
         f"{where}",
     )

@@ -18,9 +18,7 @@ from analyzers.settings import USUAL_MB, Affine, Hosts, LinkModel
 from analyzers.units import ms
 from tests.support.causal import analyzed, gains, model_of
 from tests.support.drawing import meet
-from tests.support.samples import ROOT, SAMPLES, reported, summary_of
-
-SHARED = ROOT.parent / "shared"
+from tests.support.samples import SAMPLES, SHARED, reported, summary_of
 
 SICK, RESNET50, SINGLE = SAMPLES / "resnet18-ddp2-sick", SAMPLES / "resnet50-ddp4-bf16", SAMPLES / "resnet18-ddp1"
 FSDP, EVERY = SAMPLES / "resnet18-fsdp4", SAMPLES / "every-collective4"

@@ -9,7 +9,7 @@ from analyzers.rank.summary import summarize
 from analyzers.reporting.build import report
 from analyzers.run.loading import Run
 from tests.support.drawing import draw, meet
-from tests.support.samples import REPORTED, SAMPLES, reported
+from tests.support.samples import REPORTED, SAMPLES, SHARED, reported
 from tests.support.training import host, kernel, step, traced
 
 # What a colleague would say of the samples that show one thing.
@@ -28,6 +28,20 @@ SAID = {
 def test_samples_are_called_what_they_are(name: str, code: str, words: str):
     headline = reported(SAMPLES / name).summary.headline
     assert (headline.code, words in headline.sentence) == (code, True)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="no runs beside the checkout")
+@pytest.mark.parametrize(
+    ("name", "words", "remedy"),
+    [
+        ("torchrec-a2a4", "what that costs is not known, 1,014 ms at most", "find out what delays rank 2's CPU"),
+        ("alexnet", "device memory is allocated and freed", "profile steps behind a process's first, which allocate"),
+    ],
+)
+@pytest.mark.slow
+def test_what_a_trace_cannot_tell_is_said(name: str, words: str, remedy: str):
+    headline = reported(SHARED / "traces-foreign" / name).summary.headline
+    assert words in headline.sentence and headline.remedy.startswith(remedy)
 
 
 @pytest.mark.parametrize("path", REPORTED)

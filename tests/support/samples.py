@@ -26,8 +26,9 @@ from tests.support import once, tiers
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "traces"
+SHARED = ROOT.parent / "shared"
 ADDED = [
-    *sorted((ROOT.parent / "shared").glob("traces*")),
+    *sorted(SHARED.glob("traces*")),
     *(Path(name) for name in os.environ.get("TRACER_TRACES", "").split(os.pathsep) if name),
 ]
 

@@ -113,6 +113,7 @@ def test_advice_that_is_counted_together_is_that_with_a_gain():
     asked = changed(document, remedy="ask rank 1")
     for text in (first_screen_text(asked), report_text(asked)):
         assert "the two with a gain together" in " ".join(text.split()).lower()
+    assert "with 1 more (--full) together" in " ".join(first_screen_text(document, width=NARROWEST).split())
 
 
 def test_the_step_of_all_tables_is_that_of_the_screen():

@@ -86,18 +86,20 @@ def _gain_words(advice: Advice) -> str:
     return f"{ms(advice.figure_ns)} ({rounded_percent(advice.share)}; {between})"
 
 
-def further_words(report: Report) -> str:
-    """Say what all advice with a gain brings together, then what would come on top of it."""
-    return "; ".join(filter(None, (_together_words(report), _degree_words(report))))
+def further_words(report: Report, shown: int | None = None) -> str:
+    """Say what all advice with a gain brings together, then what would come on top; only so many pieces are shown."""
+    return "; ".join(filter(None, (_together_words(report, shown), _degree_words(report))))
 
 
-def _together_words(report: Report) -> str:
+def _together_words(report: Report, shown: int | None) -> str:
     """Say what all advice with a gain brings together, where there are several pieces."""
     has_gain = [piece.advice is not None and piece.advice.gain_ns is not None for piece in listed_advice(report)]
     gains, together_ns = sum(has_gain), report.summary.advice_together_ns
     if gains < 2 or together_ns is None:
         return ""
     whole = " of the mean step" if any(piece.scenario == ODD for piece in report.summary.advice) else ""
+    if hidden := sum(has_gain[shown:]) if shown is not None else 0:
+        return f"with {hidden} more (--full) together {ms(together_ns)}{whole}"
     number = "two" if gains == 2 else f"{gains}"
     which = f"first {number}" if all(has_gain[:gains]) else f"{number} with a gain"
     return f"the {which} together {ms(together_ns)}{whole}"

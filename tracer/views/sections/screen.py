@@ -152,7 +152,7 @@ class _Layout:
 
     def _more(self) -> list[Line]:
         """Say what would come on top, and what all advice brings together."""
-        words = further_words(self.report)
+        words = further_words(self.report, self.most_advice)
         return self._wrapped("", words) if words else []
 
     def _ranks(self) -> list[Line]:
