@@ -28,6 +28,9 @@ _REMEDY = (
     "find out what these steps do besides training (a checkpoint, an evaluation, logging, gc.collect()), and do it "
     "less often, or in another thread"
 )
+_REMEDY_OF_BLOCK = (
+    "record again: where it comes back, find out what else this host and its GPUs did then (other processes, clocks)"
+)
 
 
 class OddStep(msgspec.Struct, frozen=True):
@@ -220,14 +223,18 @@ def odd_gain(typical: TypicalWindows, controls: Controls) -> Gain | None:
 def _scenario(steps: Steps, timed: Control) -> Scenario:
     longer = ms(timed.odd_longer_ns)
     which, take = f"{timed.odd_steps} of {count(timed.timed_steps, 'timed step')}", "take"
+    remedy = _REMEDY
     if steps.every is not None and steps.every > 1:
         which, take = f"every {ordinal(steps.every)} step", "takes"
     elif timed.odd_steps == 1:
         take = "takes"
+    elif timed.slow_block is not None:
+        which += ", all in block {} of {},".format(*timed.slow_block)
+        remedy = _REMEDY_OF_BLOCK
     worst = max(steps.odd, key=lambda step: step.span_ns, default=None)
     because = f"step {worst.step} is {worst.why}" if worst is not None else ""
-    words = f"no odd steps ({which})"
-    told = Told(f"{which} {take} {longer} longer than the typical one", _REMEDY, because)
+    words = f"no odd steps ({which.rstrip(',')})"
+    told = Told(f"{which} {take} {longer} longer than the typical one", remedy, because)
     return Scenario(ODD, "odd steps", lambda lags: lags, words, told=told)
 
 

@@ -31,6 +31,8 @@ FEWEST_OF_HOST = 3
 FARTHEST_APART = 10_000
 # What no sample, in ns, can be: half a year. A run.json may say anything.
 LONGEST_NS = 2**54
+# So many odd steps of one block, and of no other, are a slow while.
+FEWEST_IN_BLOCK = 3
 # Numbers of steps, and which of them are odd.
 Numbered = tuple[Int64, Mask]
 
@@ -157,6 +159,18 @@ class Control(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def odd_longer_ns(self) -> float:
         """Return how much longer odd steps take than the typical one, the mean over them; 0 without any."""
         return float(np.mean(self._longer_ns[self._odd])) if self.odd_steps else 0.0
+
+    @property
+    def slow_block(self) -> tuple[int, int] | None:
+        """Return which block, of how many, has all odd steps, three at least and half of its own; None without one.
+
+        Steps at a distance, or at random, are in several blocks; a host that was slower for a while is in one.
+        """
+        held = [(block, odd) for block, (_, odd) in enumerate(self.numbered_odd, start=1) if odd.any()]
+        if self.by_launch or len(self.blocks) < 2 or len(held) != 1:
+            return None
+        ((block, odd),) = held
+        return (block, len(self.blocks)) if np.count_nonzero(odd) >= max(FEWEST_IN_BLOCK, len(odd) / 2) else None
 
     @property
     def timed_steps(self) -> int:

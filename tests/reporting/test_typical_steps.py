@@ -14,7 +14,7 @@ from analyzers.notices import Code
 from analyzers.rank.columns.time_breakdown import Breakdown
 from analyzers.reporting.build import report
 from analyzers.reporting.document import Report
-from analyzers.reporting.typical_steps import Steps, odd_words, typical_windows
+from analyzers.reporting.typical_steps import Steps, TypicalWindows, odd_gain, odd_words, typical_windows
 from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run
 from analyzers.run.manifest import Manifest
@@ -43,6 +43,11 @@ def lasting(*lengths: int, first: int = 1) -> dict[str, str]:
         "step": "".join(number * length for number, length in zip(numbers, lengths, strict=True)),
         "compute": "".join("a" + "." * (length - 1) for length in lengths),
     }
+
+
+def timed_as(*blocks: str) -> Control:
+    """Unprofiled blocks of steps of 10 ms, and of 30 where `|` stands."""
+    return control({0: [[30_000_000 if step == "|" else 10_000_000 for step in block] for block in blocks]})
 
 
 def steps_of(found: Report) -> tuple[list[int], list[int]]:
@@ -244,6 +249,32 @@ def test_from_eight_steps_on_five_deviations_and_a_tenth_make_a_step_odd():
     wide = [96, 96, 100, 100, 100, 100, 104, 104]
     assert [step.step for step in of(*wide, 120).odd] == []
     assert [step.step for step in of(*wide, 121).odd] == [9]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "slow"),
+    [
+        (["....", ".|||"], (2, 2)),
+        ([".....", "|||..", "....."], (2, 3)),
+        (["..|.", ".|||"], None),
+        (["........", "..|||..."], None),
+        (["....", "..||"], None),
+        ([".......|||"], None),
+    ],
+)
+def test_odd_steps_of_one_block_alone_are_a_slow_while(blocks, slow):
+    """A checkpoint is in each block; what holds for half of one block and for no other is no part of the training."""
+    assert timed_as(*blocks).slow_block == slow
+
+
+def test_a_slow_while_is_looked_for_beside_the_training():
+    typical = TypicalWindows(Steps([1], []), np.array([True]), {1: 10})
+    slow, odd = (
+        odd_gain(typical, Controls(unprofiled=timed_as(*blocks))).scenario.told
+        for blocks in (["....", ".|||"], ["..|.", ".|||"])
+    )
+    assert slow.problem.startswith("3 of 8 timed steps, all in block 2 of 2, take 20.00 ms longer")
+    assert slow.remedy.startswith("record again") and "checkpoint" in odd.remedy
 
 
 def test_of_two_steps_none_is_odd():
