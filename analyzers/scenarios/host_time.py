@@ -12,10 +12,13 @@ from analyzers.arrays import UNKNOWN, Float64, values_at
 from analyzers.causes import Charge, Lags
 from analyzers.rank import Cause, EdgeKind, main_function
 from analyzers.scenarios.scenario import UNTOLD, Kind, Scenario, Subject, Told, everywhere
+from analyzers.scenarios.synchronizing import busiest_wait
 from analyzers.units import ms, rounded_percent
 
 # The iterator of a DataLoader with num_workers=0, in its range's name.
 _WITHOUT_WORKERS = "_SingleProcessDataLoaderIter"
+# A wait per step may be the end of it: only what lies between others is in the way of a CUDA graph.
+SEVERAL = 2
 # What is tried of hosts at a share of their time.
 USUAL_SHARE = 0.5
 
@@ -163,6 +166,10 @@ def _tell_graph(subject: Subject) -> Told:
         if function is not None:
             problem = f"the CPU is in Python between its launches, most of it in {function}"
             remedy = f"take {function} out of the step, or make it shorter; then {_LAUNCH_LESS}"
+    place, times = busiest_wait(subject)
+    if times >= SEVERAL:
+        waits = f"take the {times:.3g} waits for the device out of the {subject.step_word} ({place})"
+        remedy = f"{waits}, which no CUDA graph can hold; then {remedy}"
     return Told(
         problem,
         remedy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from analyzers.arrays import Mask
+from analyzers.arrays import Int64, Mask
 from analyzers.causes import Lags
 from analyzers.rank import EdgeKind
 from analyzers.scenarios.copies import behind_copies, pageable_copies
@@ -32,20 +32,28 @@ def without_synchronizing(lags: Lags) -> Lags:
     return lags.without(_waits(lags))
 
 
+def busiest_wait(subject: Subject) -> tuple[str, float]:
+    """Return where such waits take longest, and how many a step has there."""
+    place, times = subject.busiest(_waits(subject.lags), _call_ns(subject.lags))
+    return place or "Python, outside of any operator", times
+
+
+def _call_ns(lags: Lags) -> Int64:
+    """Return how long the call of each edge took; of edges without one it means nothing."""
+    length_ns: Int64 = lags.facts.of_calls("end_ns") - lags.facts.of_calls("begin_ns")
+    return length_ns[np.maximum(lags.facts.call, 0)]
+
+
 def _tell(subject: Subject) -> Told:
-    lags, waits = subject.lags, _waits(subject.lags)
-    begin_ns = lags.facts.of_calls("begin_ns")
-    length_ns = (lags.facts.of_calls("end_ns") - begin_ns)[np.maximum(lags.facts.call, 0)]
-    place, times = subject.busiest(waits, length_ns)
-    where = place or "Python, outside of any operator"
+    where, times = busiest_wait(subject)
     remedy = "let the CPU run ahead: no .item(), .cpu() or printing of tensors in the step, or only every so many steps"
     if "barrier" in where:
         remedy = "leave torch.distributed.barrier() out of the step: collectives wait for one another by themselves"
     return Told(
         f"the CPU waits for the device before it launches more, most in {where}",
         remedy,
-        f"{times:.3g} waits per {subject.step_word} there; all take {ms(subject.per_step(waits, length_ns))} of a "
-        f"profiled {subject.step_word}",
+        f"{times:.3g} waits per {subject.step_word} there; all take "
+        f"{ms(subject.per_step(_waits(subject.lags), _call_ns(subject.lags)))} of a profiled {subject.step_word}",
     )
 
 
