@@ -57,7 +57,9 @@ def mark_steps(events: Events, rows: Int64, start_ns: Int64, end_ns: Int64) -> E
     count = len(events)
     longer = events.take(np.r_[np.arange(count), rows])
     told = {"name": [*codes.values()], "category": Category.ANNOTATION, "call": UNKNOWN}
-    told |= {"start_ns": start_ns, "dur_ns": end_ns - start_ns}
+    # They are in no file: behind all that is.
+    last = max(int(events.position.max()), int(events.syncs.position.max(initial=UNKNOWN)))
+    told |= {"start_ns": start_ns, "dur_ns": end_ns - start_ns, "position": last + 1 + np.arange(len(rows))}
     columns = {name: getattr(longer, name).copy() for name in told}
     for name, values in told.items():
         columns[name][count:] = values

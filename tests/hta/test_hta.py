@@ -29,7 +29,7 @@ from analyzers.trace.range_names import is_of_module, own_name
 from tests.support import samples
 from tests.support.brute_force import OLD_CATEGORIES
 from tests.support.drawing import draw
-from tests.support.samples import RUNS, SAMPLES, params
+from tests.support.samples import OF_KINETO, RUNS, SAMPLES, params
 from tests.support.stack_samples import copied_with_samples
 from tests.support.tiers import quarters
 from tracer.cli import main
@@ -38,7 +38,8 @@ INSTALLED = importlib.util.find_spec("hta") is not None
 SIZES = {run: sum(file.stat().st_size for file in run.glob("*.json*")) for run in RUNS}
 # HTA's parser and its critical paths take seconds for the largest runs, whose like are among the smaller ones.
 READ_BY_HTA = params(run for run, size in SIZES.items() if size < 1.8e6)
-WALKED_BY_HTA = params(run for run, size in SIZES.items() if size < 1.4e6)
+MOST_WALKED = 1_400_000
+WALKED_BY_HTA = params(run for run, size in SIZES.items() if size < MOST_WALKED)
 needs_hta = pytest.mark.skipif(not INSTALLED, reason="HTA is not installed: pip install '.[hta]'")
 ONE_RANK = SAMPLES / "resnet18-ddp1"
 TWO_RANKS = SAMPLES / "resnet18-ddp2"
@@ -159,7 +160,7 @@ def test_every_analysis_has_rows_for_its_ranks_or_says_why_not(path, analyze):
 
 
 @needs_hta
-@pytest.mark.parametrize("path", quarters(WALKED_BY_HTA))
+@pytest.mark.parametrize("path", quarters(params(run for run in OF_KINETO if SIZES[run] < MOST_WALKED)))
 def test_the_frame_is_what_its_own_parser_makes_of_the_file(path):
     from hta.common.trace import parse_trace_file
 

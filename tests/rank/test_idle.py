@@ -22,7 +22,7 @@ from tests.support.brute_force import windows
 from tests.support.drawing import LOADER, draw
 from tests.support.idle_told import causes, drawn, idle, us
 from tests.support.kineto_files import Event, write
-from tests.support.samples import OWN, params
+from tests.support.samples import OF_KINETO, OWN, params
 from tests.support.tiers import cases, quarters
 from tests.support.training import ENGINE, MAIN, document, host, kernel, ranged, step, traced
 
@@ -283,7 +283,7 @@ def test_random_traces_equal_the_brute_force(tmp_path_factory, rows):
     assert [sum(row.values()) for row in found] == measured.windows.idle_ns.tolist()
 
 
-@pytest.mark.parametrize("run", quarters(params(OWN)))
+@pytest.mark.parametrize("run", quarters(params(run for run in OF_KINETO if run in OWN)))
 def test_the_first_recorded_window_equals_the_brute_force(run):
     path = find(run).files[0].path
     trace = load(path).ranks[0]

@@ -20,7 +20,7 @@ from tests.support import brute_force as reference
 from tests.support import damage as perturb
 from tests.support import physics
 from tests.support.instances import Clock, collectives
-from tests.support.samples import OWN, REPORTED, RUNS, params, reported, summarized
+from tests.support.samples import OF_KINETO, OWN, REPORTED, RUNS, params, reported, summarized
 from tests.support.saved import saved
 from tests.support.synthetic_runs import World, any_world, build
 from tests.support.tiers import quarters
@@ -42,7 +42,7 @@ def test_time_is_conserved_in_every_window(path):
         )
 
 
-@pytest.mark.parametrize("path", quarters(REPORTED))
+@pytest.mark.parametrize("path", quarters(params(OF_KINETO)))
 def test_windows_equal_the_brute_force(path):
     """On the first and the last rank; on the first also where the light window's times lie on the full one's steps.
 

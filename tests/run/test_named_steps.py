@@ -51,6 +51,12 @@ def test_repeats_within_one_another_are_one(tmp_path):
     assert steps(traced(tmp_path, *marks), "train") == THREE
 
 
+def test_steps_that_are_in_no_file_have_places_of_their_own(tmp_path):
+    """HTA's frames have a row for each place."""
+    (rank,) = analyzers.load(traced(tmp_path, *(mark("train", at, 9) for at in (0, 10, 20))), "train").ranks
+    assert len({*rank.events.position.tolist()}) == len(rank.events)
+
+
 def test_the_profilers_own_steps_are_none_then(tmp_path):
     marks = [mark("ProfilerStep#7", 0, 30), *(mark("train", at, 9) for at in (0, 10, 20))]
     path = traced(tmp_path, *marks)

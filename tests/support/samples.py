@@ -83,6 +83,8 @@ def at_hand(runs: Iterable[Path]) -> list[Path]:
 RUNS = each_once([*known_to_git(SAMPLES), *(run for folder in ADDED for run in runs_in(folder))])
 OWN = [run for run in RUNS if run.parent == SAMPLES]
 REPORTED = params(RUNS)
+# Those that readers of Kineto's JSON, HTA's and the tests' own, can read.
+OF_KINETO = [run for run in RUNS if not any(run.glob("*.sqlite"))]
 
 
 def load(path: Path) -> Run:
