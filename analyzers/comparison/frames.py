@@ -18,8 +18,8 @@ from analyzers.step_parts import SPLIT_PARTS, fields_of
 CHANGES: Table[Comparison] = Table(
     "changes",
     "one row per figure that is compared",
-    Comparison.figures,
     {**columns(FigureOf, "table", "of", "measure"), **columns(Change, of=("change",))},
+    Comparison.figures,
 )
 
 
@@ -72,24 +72,14 @@ _CELL: dict[str, Column] = {
 }
 # In the order of their files.
 _OF_SWEEP: tuple[Table[Scaling], ...] = (
-    Table("cells", "one row per recording, medians with quartiles", attrgetter("cells"), _CELL),
-    Table(
-        "weak",
-        "one row per recording, at its batch per GPU",
-        attrgetter("weak"),
-        columns(WeakRow),
-    ),
-    Table(
-        "strong",
-        "one row per recording, at its global batch",
-        attrgetter("strong"),
-        columns(StrongRow),
-    ),
+    Table("cells", "one row per recording, medians with quartiles", _CELL),
+    Table("weak", "one row per recording, at its batch per GPU", columns(WeakRow)),
+    Table("strong", "one row per recording, at its global batch", columns(StrongRow)),
     Table(
         "epochs",
         "one row per epoch of each recording",
-        _epochs,
         {**columns(_EpochOf, "cell"), **columns(Epoch, of=("epoch",))},
+        _epochs,
     ),
 )
 SWEEP_TABLES: Mapping[str, Table[Scaling]] = {table.name: table for table in _OF_SWEEP}

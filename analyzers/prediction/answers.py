@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 import msgspec
 
@@ -257,7 +256,6 @@ def _why(row: Prediction) -> str | None:
 SCENARIOS: Table[WhatIf] = Table(
     "scenarios",
     "one row per change that is predicted",
-    attrgetter("scenarios"),
     {**columns(Prediction), **columns(Prediction, "within_ns"), **computed(bucket_mb=_cap, why=_why)},
-    ("uncertainty_ns", "grade", "grade_why"),
+    facts=("uncertainty_ns", "grade", "grade_why"),
 )

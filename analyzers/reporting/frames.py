@@ -50,113 +50,75 @@ def _median(field: str) -> Column:
 _OF_MEMBERS = ("waited_ns", "exposed_ns", "exposed_wait_ns", "exposed_transfer_ns")
 # In the order of their files.
 _LISTED: tuple[Table[Report], ...] = (
-    Table(
-        "windows",
-        "one row per step and device",
-        attrgetter("windows"),
-        columns(Window),
-    ),
+    Table("windows", "one row per step and device", columns(Window)),
     Table(
         "steps",
         "one row per step of all ranks, with its windows' median span and shares of their time",
-        lambda document: series(document)[0].steps,
         {
             **columns(StepFigures, "step", "start_ns", "span_ns", "overlap", "gradients_busbw_gbps"),
             **{f"{field.removesuffix('_ns')}_share": _share(field) for field in fields_of(SPLIT_PARTS)},
         },
+        lambda document: series(document)[0].steps,
     ),
     Table(
         "devices",
         "one row per rank and device, medians over its typical windows",
-        attrgetter("summary.by_device"),
         {
             **columns(DeviceSummary),
             **{field: _median(field) for field in ("span_ns", "comm_ns", "overlap", *fields_of(SPLIT_PARTS))},
         },
+        attrgetter("summary.by_device"),
     ),
     Table(
         "collectives",
         "one row per collective, waiting and exposed time added up over its members",
-        attrgetter("collectives"),
-        {
-            **columns(CollectiveRow),
-            **columns(CollectiveRow, *_OF_MEMBERS),
-        },
+        {**columns(CollectiveRow), **columns(CollectiveRow, *_OF_MEMBERS)},
     ),
     Table(
         "members",
         "one row per member of each collective",
-        _members,
         {
             **columns(CollectiveRow, "index", "kind", "purpose", "group", "bytes", "step", of=("collective",)),
             **columns(MemberRow, of=("member",)),
         },
+        _members,
     ),
     Table(
         "waiting",
         "one row per step and device, how long it only waited, and what all others waited for it",
-        attrgetter("waiting"),
         columns(WaitingRow),
     ),
-    Table(
-        "groups",
-        "one row per process group, step and rank",
-        attrgetter("groups"),
-        columns(GroupWindow),
-    ),
+    Table("groups", "one row per process group, step and rank", columns(GroupWindow)),
     Table(
         "buckets",
         "one row per bucket of DDP, rank and step",
-        attrgetter("buckets"),
         {**columns(BucketRow), **computed(parameters=_parameter_count)},
     ),
-    Table(
-        "layers",
-        "one row per layer and window",
-        attrgetter("layers"),
-        columns(LayerRow),
-    ),
+    Table("layers", "one row per layer and window", columns(LayerRow)),
     Table(
         "sharded",
         "one row per collective of FSDP and rank",
-        attrgetter("sharded.collectives"),
         columns(ShardedCollective),
+        attrgetter("sharded.collectives"),
     ),
-    Table(
-        "experts",
-        "one row per layer with experts, step and pass",
-        attrgetter("experts"),
-        columns(ExpertRow),
-    ),
-    Table(
-        "pipeline",
-        "one row per step and stage of a pipeline",
-        attrgetter("pipeline"),
-        columns(PipelineRow),
-    ),
+    Table("experts", "one row per layer with experts, step and pass", columns(ExpertRow)),
+    Table("pipeline", "one row per step and stage of a pipeline", columns(PipelineRow)),
     Table(
         "kernels",
         "one row per rank and kernel, or copy, that takes longest",
-        attrgetter("kernels"),
         {**columns(KernelRow, "rank", "name"), **computed(short_name=_short_name), **columns(KernelRow)},
     ),
-    Table(
-        "operators",
-        "one row per rank and operator that launches most",
-        attrgetter("operators"),
-        columns(KernelRow),
-    ),
+    Table("operators", "one row per rank and operator that launches most", columns(KernelRow)),
     Table(
         "charges",
         "one row per rank or group, cause, phase and place of the critical path of all typical steps",
-        attrgetter("charges"),
         columns(ChargeRow),
     ),
     Table(
         "advice",
         "one row per piece of advice, the largest gain first",
-        attrgetter("summary.advice"),
         {**columns(Advice, "rank"), **columns(Advice)},
+        attrgetter("summary.advice"),
     ),
 )
 TABLES: Mapping[str, Table[Report]] = {table.name: table for table in _LISTED}

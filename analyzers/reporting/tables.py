@@ -12,6 +12,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -43,14 +44,18 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table(Generic[Document]):
-    """A table of a document; `about` says what a row is."""
+    """A table of a document, of the field of its name where no other rows are given; `about` says what a row is."""
 
     name: str
     about: str
-    rows: Callable[[Document], Iterable[Any]]
     columns: Mapping[str, Column]
+    other_rows: Callable[[Document], Iterable[Any]] | None = None
     # Fields of the document that its frame's `attrs` have.
     facts: tuple[str, ...] = ()
+
+    def rows(self, document: Document) -> Iterable[Any]:
+        """Return the document's rows."""
+        return (self.other_rows or attrgetter(self.name))(document)
 
     def records(self, document: Document) -> Iterator[tuple[Any, ...]]:
         """Yield what each row has in its columns."""
