@@ -101,15 +101,6 @@ class Matching:
             synchronizes[number] = all(call is None or call.sends_both_ways(rank) for rank, call in calls)
         return synchronizes
 
-    def together(self) -> Iterator[list[tuple[int, int, int]]]:
-        """Yield the members of each instance as (rank, device, correlation)."""
-        table, rows = self.table, self.instances.members
-        kernels = list(
-            zip(table.rank[rows].tolist(), table.device[rows].tolist(), table.correlation[rows].tolist(), strict=True)
-        )
-        for begin, end in zip(self.instances.first.tolist(), self.instances.first[1:].tolist(), strict=False):
-            yield kernels[begin:end]
-
 
 def match_run(run: RunSummary) -> Matching:
     """Match the communication of all ranks of a run."""

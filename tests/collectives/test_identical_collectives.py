@@ -16,6 +16,7 @@ from analyzers.collectives.matching import match_run
 from analyzers.rank.summary import summarize
 from tests.support import damage
 from tests.support.damage import Document
+from tests.support.members import together
 from tests.support.pairs import Verdict, judge, left
 from tests.support.physics import Collective, Compute
 from tests.support.synthetic_runs import Made, World, build
@@ -34,7 +35,7 @@ def verdict_of(folder, made: Made, documents: list[Document], manifest: dict[str
     damage.write_run(folder, documents)
     if manifest:
         (folder / "run.json").write_text(json.dumps({"schema": "tracer.run/1", **manifest}))
-    found = [frozenset(members) for members in match_run(summarize(folder)).together()]
+    found = [frozenset(members) for members in together(match_run(summarize(folder)))]
     launched = {each for one in made.truth if one.step >= made.world.first_step for each in one.members}
     return judge(found, [one.members for one in made.truth], launched & left(documents))
 

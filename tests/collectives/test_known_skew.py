@@ -11,6 +11,7 @@ import pytest
 from analyzers.collectives.measured import Exchange, exchange
 from analyzers.rank.summary import summarize
 from tests.support import damage
+from tests.support.members import together
 from tests.support.pairs import judge, left
 from tests.support.physics import SYNCHRONIZING, Collective, Compute
 from tests.support.synthetic_runs import Made, World, build
@@ -72,7 +73,7 @@ def test_equal_collectives_between_two_gates_are_found_with_their_waiting(
     if manifest:
         (tmp_path / "run.json").write_text(json.dumps({"schema": "tracer.run/1", **manifest}))
     found = exchange(summarize(tmp_path))
-    verdict = judge(found.matching.together(), [one.members for one in made.truth], launched(made))
+    verdict = judge(together(found.matching), [one.members for one in made.truth], launched(made))
     assert not verdict.wrong
     assert verdict.share == 1
     assert max(abs(told - true) for told, true in waits(found, made)) <= 5_000
@@ -83,7 +84,7 @@ def test_they_are_found_where_nothing_names_a_host(tmp_path, late_us):
     made = many_alike(late_us, 1 << 14, 90)
     damage.write_run(tmp_path, made.documents)
     verdict = judge(
-        exchange(summarize(tmp_path)).matching.together(), [one.members for one in made.truth], launched(made)
+        together(exchange(summarize(tmp_path)).matching), [one.members for one in made.truth], launched(made)
     )
     assert not verdict.wrong
     assert verdict.share == 1

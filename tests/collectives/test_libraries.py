@@ -12,6 +12,7 @@ from analyzers.trace.collective_calls import kind_of_kernel, library_kernel
 from analyzers.trace.libraries import Collective, ranks_in_name
 from tests.support import damage
 from tests.support.damage import Document, Event
+from tests.support.members import together
 from tests.support.pairs import judge, left
 from tests.support.physics import Collective as Operation
 from tests.support.physics import Compute, rows
@@ -66,7 +67,7 @@ def run_of(folder, name: str, groups: list[tuple[int, ...]], teams: tuple[Any, .
 @pytest.mark.parametrize("name", [DISPATCH, MULTIMEM, CROSS.format(4)])
 def test_groups_of_the_same_ranks_leave_no_doubt(tmp_path, name):
     made, matching = run_of(tmp_path, name, [(0, 1, 2, 3), (0, 1, 2, 3)])
-    verdict = judge(matching.together(), [one.members for one in made.truth], left(made.documents))
+    verdict = judge(together(matching), [one.members for one in made.truth], left(made.documents))
     assert not verdict.wrong
     assert verdict.share == 1
     assert {key.ranks for key in matching.table.groups} == {(0, 1, 2, 3)}
@@ -75,7 +76,7 @@ def test_groups_of_the_same_ranks_leave_no_doubt(tmp_path, name):
 def test_the_number_of_ranks_in_a_name_chooses_among_groups(tmp_path):
     teams = rows(4, 2)
     made, matching = run_of(tmp_path, CROSS.format(2), [(0, 1, 2, 3), *teams], teams)
-    verdict = judge(matching.together(), [one.members for one in made.truth], left(made.documents))
+    verdict = judge(together(matching), [one.members for one in made.truth], left(made.documents))
     assert not verdict.wrong
     assert verdict.share == 1
 

@@ -30,6 +30,7 @@ from tests.support import damage as perturb
 from tests.support import physics, samples
 from tests.support.damage import Document, Member
 from tests.support.drawing import called, meet
+from tests.support.members import together
 from tests.support.pairs import Short, best_alignments, disputed, judge, left, oracle
 from tests.support.samples import RUNS, SAMPLES
 from tests.support.synthetic_runs import Made, World, any_world, build
@@ -50,7 +51,7 @@ def matched(folder: Path, documents: list[Document], names: list[str] | None = N
 
 
 def sets(matching: Matching) -> list[frozenset[Member]]:
-    found = (frozenset(members) for members in matching.together())
+    found = (frozenset(members) for members in together(matching))
     places = np.stack([matching.table.rank, matching.table.device, matching.table.correlation])
     copies = set(map(tuple, places[:, matching.table.is_copy].T.tolist()))
     return [members for members in found if not members <= copies]

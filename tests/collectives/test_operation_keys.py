@@ -9,6 +9,7 @@ from analyzers.collectives.matching import Matching, match_run
 from analyzers.rank.summary import summarize
 from tests.support import damage
 from tests.support.damage import Event
+from tests.support.members import together
 from tests.support.pairs import judge, left
 from tests.support.physics import Collective, Compute
 from tests.support.synthetic_runs import World, build
@@ -82,7 +83,7 @@ def test_sizes_tell_operations_apart_and_not_the_names_of_kernels(tmp_path, name
     for kernel in kernels[:2]:
         kernel["name"] = name
     damage.write_run(tmp_path, made.documents)
-    found = match_run(summarize(tmp_path)).together()
+    found = together(match_run(summarize(tmp_path)))
     verdict = judge(found, [one.members for one in made.truth], left(made.documents))
     assert not verdict.wrong
     assert verdict.share == 1

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 import msgspec
-import numpy as np
 
-from analyzers.arrays import Int64
 from analyzers.layers import LayerRow, PipelineSummary, ShardedCollective, TensorWindow
 from analyzers.layers.strategies import AttentionRow
 from analyzers.lazy_fields import LazyStruct
@@ -95,17 +93,7 @@ class StepTime(LazyStruct, frozen=True):
         for row, ns in parts:
             if row.step is not None:
                 total[row.rank, row.device, row.step] += ns
-        return self._median(list(total.values()))
-
-    def typical_of(self, window: Int64, ns: Int64) -> int:
-        """Return the same for columns: the window that each entry is of, as any numbers, and its time."""
-        _, which = np.unique(window, return_inverse=True)
-        total = np.zeros(int(which.max(initial=-1)) + 1, dtype=np.int64)
-        np.add.at(total, which, ns)
-        return self._median(total.tolist())
-
-    def _median(self, total: list[int]) -> int:
-        sums = sorted([*total, *[0] * (self.windows - len(total))])
+        sums = sorted([*total.values(), *[0] * (self.windows - len(total))])
         return round(median(sums)) if sums else 0
 
 
