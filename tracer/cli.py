@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from tracer.commands import COMMANDS, RECORD, SHELLS, command, completion_script
-from tracer.errors import RankFailed, TracerError, UsageError
+from tracer.errors import RankFailed, TracerError
 from tracer.own_python import collect_rarely
 from tracer.second_reading import read_twice
 from tracer.version import VERSION
@@ -61,7 +61,7 @@ class Parser(argparse.ArgumentParser):
         except argparse.ArgumentError as error:
             # The message begins with the value.
             self.error(f"{_named(action)} {error.message}".strip())
-        except UsageError as error:
+        except TracerError as error:
             self.error(f"{_named(action)} {error.for_shell}".strip())
 
 

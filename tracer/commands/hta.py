@@ -87,18 +87,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_usage(options: argparse.Namespace) -> None:
     """Raise UsageError, and TracerError for a file that exists already."""
-    refusals = {
-        "diff compares two runs: tracer hta RUN diff RUN2": options.analysis == DIFF and options.other is None,
-        f"{options.analysis} analyzes one run: leave out {options.other}": options.analysis != DIFF
-        and options.other is not None,
-        "--step only applies to critical-path and diff": options.step is not None
-        and options.analysis not in (PATH, DIFF),
-        "-o only applies to critical-path, whose timeline it writes": options.output is not None
-        and options.analysis != PATH,
-    }
-    for reason, refused in refusals.items():
-        if refused:
-            raise UsageError(reason)
+    if options.analysis == DIFF and options.other is None:
+        raise UsageError("diff compares two runs: tracer hta RUN diff RUN2")
+    if options.analysis != DIFF and options.other is not None:
+        raise UsageError(f"{options.analysis} analyzes one run: leave out {options.other}")
+    if options.step is not None and options.analysis not in (PATH, DIFF):
+        raise UsageError("--step only applies to critical-path and diff")
+    if options.output is not None and options.analysis != PATH:
+        raise UsageError("-o only applies to critical-path, whose timeline it writes")
     if options.output is not None:
         if options.output.suffix != TRACE:
             raise UsageError(f"{options.output}: is a Perfetto timeline: end its name in {TRACE}")

@@ -123,10 +123,7 @@ def _unset(*adding: Callable[[argparse.ArgumentParser], None]) -> dict[str, Any]
 
 def _folder(text: str) -> Path:
     """Parse a sweep's folder as an argument: sweeps are on this machine's disks."""
-    try:
-        return sweep_folder(run_place(text))
-    except UsageError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    return sweep_folder(run_place(text))
 
 
 def run(options: argparse.Namespace) -> int:

@@ -142,22 +142,16 @@ def _check(options: argparse.Namespace) -> None:
     """Raise UsageError for options that make no sense together."""
     from tracer.views.plots import FORMS
 
-    refusals = {
-        "--links and --bus-gbps both describe the links: give one of them": (
-            options.links is not None and options.bus_gbps is not None
-        ),
-        "--ranks only applies to --html: it selects the ranks that the page draws": options.ranks is not None
-        and options.html is None,
-        "--latency-us requires --bus-gbps": (options.latency_us is not None and options.bus_gbps is None),
-        "--gpus-per-host and --host-gbps require each other: give both": (
-            (options.gpus_per_host is None) != (options.host_gbps is None)
-        ),
-    }
     if options.plot is not None and _form(options.plot) not in FORMS:
         raise UsageError(f"--plot {options.plot}: a picture ends in {', '.join(f'.{name}' for name in FORMS)}")
-    for reason, refused in refusals.items():
-        if refused:
-            raise UsageError(reason)
+    if options.links is not None and options.bus_gbps is not None:
+        raise UsageError("--links and --bus-gbps both describe the links: give one of them")
+    if options.ranks is not None and options.html is None:
+        raise UsageError("--ranks only applies to --html: it selects the ranks that the page draws")
+    if options.latency_us is not None and options.bus_gbps is None:
+        raise UsageError("--latency-us requires --bus-gbps")
+    if (options.gpus_per_host is None) != (options.host_gbps is None):
+        raise UsageError("--gpus-per-host and --host-gbps require each other: give both")
 
 
 def _options(options: argparse.Namespace) -> Options:

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzers.errors import UnknownPlace
 from analyzers.paths import Place, Where, local_path, place
 from analyzers.ranks import MANY, rank_number
 from tracer.commands.options.progress_bar import reading, working
@@ -35,20 +34,8 @@ MOST_DRAWN = 4096
 CHARGES = "charges and gains"
 
 
-def run_place(text: str) -> Place:
-    """Parse RUN as an argument: a path, or a URL that fsspec opens."""
-    try:
-        return place(text)
-    except UnknownPlace as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def here(text: str) -> Path:
-    """Parse a path of this machine as an argument: what is written, and files of links."""
-    try:
-        return local_path(text)
-    except UnknownPlace as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+# As arguments: a RUN, a path or a URL that fsspec opens; and what is written, and files of links, on this machine.
+run_place, here = place, local_path
 
 
 def add_run_argument(parser: argparse.ArgumentParser) -> None:
