@@ -11,7 +11,15 @@ Decisions: docs/dev/decisions/comparison.md
 from analyzers.comparison.change import Change
 from analyzers.comparison.condition_names import RunFigures, cell_names, headline_figures, judged_cells, names
 from analyzers.comparison.conditions import Condition, Figure, Names, parse
-from analyzers.comparison.document import REST, CellChange, Comparison, StepAccount, SweepComparison, comparison_json
+from analyzers.comparison.document import (
+    REST,
+    CellChange,
+    Comparison,
+    FigureOf,
+    StepAccount,
+    SweepComparison,
+    comparison_json,
+)
 from analyzers.comparison.frames import CHANGES, SWEEP_TABLES
 from analyzers.comparison.runs import compare
 from analyzers.comparison.scaling import read_study, study

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analyzers.comparison import REST, Comparison, SweepComparison
+from analyzers.comparison import REST, Comparison, FigureOf, SweepComparison
 from analyzers.texts import AND_MORE, listed
 from analyzers.units import ms, percent
 from tracer.views import (
@@ -31,7 +31,6 @@ from tracer.views.sections.results.comparison_tables import (
     SIDES,
     SUBJECT,
     VERDICTS,
-    Row,
     cell_name,
     comparison_tables,
     every_row,
@@ -160,7 +159,7 @@ def _bars(comparison: Comparison) -> Section:
 def _steps_of_cells(comparison: SweepComparison) -> Section:
     """List the steps of the cells that changed or differ most."""
     rows = [
-        Row("cells", cell_name(cell), name, change)
+        FigureOf("cells", cell_name(cell), name, change)
         for cell in comparison.cells
         for name, change in cell.measures.items()
         if name == "step_ns"

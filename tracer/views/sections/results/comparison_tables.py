@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from analyzers.comparison import CellChange, Change, Comparison, SweepComparison
+from analyzers.comparison import CellChange, Change, Comparison, FigureOf, SweepComparison
 from analyzers.texts import AND_MORE, listed
 from analyzers.units import between_ms, relative_change
 from tracer.views import (
@@ -56,77 +57,44 @@ VERDICTS = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
-    """One figure with the table and the thing that it is of; nothing where it is of the whole step."""
-
-    table: str
-    of: str
-    measure: str
-    change: Change
-
-
 def comparison_tables(comparison: Comparison | SweepComparison, most: int | None = None) -> list[TitledTable]:
     """Return all tables that have rows or notes; with `most`, long ones have the first rows, and say so."""
     tables = _of_runs(comparison, most) if isinstance(comparison, Comparison) else _of_sweeps(comparison)
     return [shown for shown in tables if shown.table.rows or shown.notes]
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """The rows of each table of two runs."""
-
-    step: list[Row]
-    totals: list[Row]
-    buckets: list[Row]
-    groups: list[Row]
-    collectives: list[Row]
-    layers: list[Row]
-
-
-def _rows_of(comparison: Comparison) -> _Tables:
-    return _Tables(
-        step=[
-            row
-            for measures in (comparison.controls, comparison.step, comparison.parts, comparison.idle)
-            for row in _rows("step", "", measures)
-        ],
-        totals=_rows("buckets", "all buckets", comparison.totals),
-        buckets=[
-            row
-            for bucket in comparison.buckets
-            for row in _rows("buckets", _bucket(bucket.bucket, bucket.bytes), bucket.measures)
-        ],
-        groups=[row for line in comparison.groups for row in _rows("groups", line_title(line.name), line.measures)],
-        collectives=[
-            row
-            for each in comparison.collectives
-            for row in _rows("collectives", _collective(each.kind, each.group_size, each.bytes), each.measures)
-        ],
-        layers=[row for layer in comparison.layers for row in _rows("layers", layer.layer, layer.measures)],
-    )
-
-
-def every_row(comparison: Comparison) -> list[Row]:
-    """Return the rows of all tables."""
-    rows = _rows_of(comparison)
-    return [*rows.step, *rows.totals, *rows.buckets, *rows.groups, *rows.collectives, *rows.layers]
+def every_row(comparison: Comparison) -> list[FigureOf]:
+    """Return the rows of all tables of two runs."""
+    of_step = (comparison.controls, comparison.step, comparison.parts, comparison.idle)
+    subjects: list[tuple[str, str, Mapping[str, Change]]] = [
+        *(("step", "", measures) for measures in of_step),
+        ("totals", "all buckets", comparison.totals),
+        *(("buckets", _bucket(one.bucket, one.bytes), one.measures) for one in comparison.buckets),
+        *(("groups", line_title(one.name), one.measures) for one in comparison.groups),
+        *(
+            ("collectives", _collective(one.kind, one.group_size, one.bytes), one.measures)
+            for one in comparison.collectives
+        ),
+        *(("layers", one.layer, one.measures) for one in comparison.layers),
+    ]
+    return [row for name, subject, measures in subjects for row in _rows(name, subject, measures)]
 
 
 def _of_runs(comparison: Comparison, most: int | None) -> list[TitledTable]:
-    rows = _rows_of(comparison)
-    first = first_rows(rows.buckets, most)
-    step = figures_table("step", "The step, and what it is made of while profiled: medians, ms", "", rows.step)
+    every = every_row(comparison)
+    rows: dict[str, list[FigureOf]] = defaultdict(list)
+    for row in every:
+        rows[row.table].append(row)
+    first = first_rows(rows["buckets"], most)
+    step = figures_table("step", "The step, and what it is made of while profiled: medians, ms", "", rows["step"])
     return [
-        _changed(every_row(comparison)),
+        _changed(every),
         _different(comparison),
         replace(step, notes=_intervals(comparison.controls)),
-        _buckets(comparison, rows.totals + first, len(rows.buckets) - len(first)),
-        _listed("groups", "Process groups, each while it alone communicates: medians, ms", rows.groups, most),
-        _listed(
-            "collectives", "Collectives of one kind, group size and bytes: medians, ms and GB/s", rows.collectives, most
-        ),
-        _listed("layers", "Layers: medians, ms", rows.layers, most),
+        _buckets(comparison, rows["totals"] + first, len(rows["buckets"]) - len(first)),
+        _listed(rows, "groups", "Process groups, each while it alone communicates: medians, ms", most),
+        _listed(rows, "collectives", "Collectives of one kind, group size and bytes: medians, ms and GB/s", most),
+        _listed(rows, "layers", "Layers: medians, ms", most),
     ]
 
 
@@ -166,8 +134,8 @@ def _intervals(controls: Mapping[str, Change]) -> list[str]:
     return [f"Differences, 95 % intervals: {', '.join(told)}."] if told else []
 
 
-def _rows(table: str, subject: str, measures: Mapping[str, Change]) -> list[Row]:
-    return [Row(table, subject, measure, change) for measure, change in measures.items()]
+def _rows(table: str, subject: str, measures: Mapping[str, Change]) -> list[FigureOf]:
+    return [FigureOf(table, subject, measure, change) for measure, change in measures.items()]
 
 
 def _bucket(number: int, nbytes: int | None) -> str:
@@ -178,7 +146,7 @@ def _collective(kind: str, group_size: int, nbytes: int | None) -> str:
     return f"{kind} of {group_size}" + ("" if nbytes is None else f", {size(nbytes)}")
 
 
-def _changed(every: Sequence[Row]) -> TitledTable:
+def _changed(every: Sequence[FigureOf]) -> TitledTable:
     """List what changed by more than its steps' own spread, the largest change first."""
     marked = marked_rows(every)
     title = "Changed by more than the steps' own spread: medians, ms and GB/s"
@@ -186,7 +154,7 @@ def _changed(every: Sequence[Row]) -> TitledTable:
     return TitledTable("changes", title, shown, [] if marked else ["Nothing.", *_apart(every)])
 
 
-def marked_rows(every: Sequence[Row]) -> list[Row]:
+def marked_rows(every: Sequence[FigureOf]) -> list[FigureOf]:
     """Return the rows that changed: times by their difference, then the rest by its share."""
     marked = [row for row in every if row.change.is_marked]
     times = [row for row in marked if row.measure.endswith("_ns")]
@@ -195,7 +163,7 @@ def marked_rows(every: Sequence[Row]) -> list[Row]:
     return times + sorted(others, key=lambda row: -abs(row.change.relative or 1))
 
 
-def _apart(rows: Sequence[Row]) -> list[str]:
+def _apart(rows: Sequence[FigureOf]) -> list[str]:
     """Say what would be marked if there were more steps."""
     apart = [row for row in rows if row.change.apart and row.change.state == "too_few"]
     if not apart:
@@ -207,7 +175,7 @@ def _apart(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _label(row: Row) -> str:
+def _label(row: FigureOf) -> str:
     return LABELS.get(row.measure, row.measure)
 
 
@@ -221,14 +189,15 @@ def _different(comparison: Comparison) -> TitledTable:
     return TitledTable("settings", "Settings and versions that differ", Table(texts("setting", "A", "B"), [rows]))
 
 
-def _buckets(comparison: Comparison, rows: Sequence[Row], left_out: int) -> TitledTable:
+def _buckets(comparison: Comparison, rows: Sequence[FigureOf], left_out: int) -> TitledTable:
     notes = [sentence(comparison.layouts.why)] if comparison.layouts.why else []
     shown = figures_table("buckets", "DDP's buckets, per step and rank: medians, ms", "of", rows)
     return replace(shown, notes=[*notes, *_left(left_out)])
 
 
-def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> TitledTable:
+def _listed(rows_of: Mapping[str, list[FigureOf]], name: str, heading: str, most: int | None) -> TitledTable:
     """Build a long table: with `most`, the rows that changed or differ most; name what only one run has."""
+    rows = rows_of[name]
     both = [row for row in rows if row.change.difference is not None]
     first = first_rows(both, most)
     shown = figures_table(name, heading, "of", first)
@@ -236,7 +205,7 @@ def _listed(name: str, heading: str, rows: Sequence[Row], most: int | None) -> T
     return replace(shown, notes=notes)
 
 
-def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
+def _alone(name: str, state: str, rows: Sequence[FigureOf]) -> list[str]:
     """Name what only one run has, each with its first figure."""
     first = {row.of: row for row in reversed(rows) if row.change.state == state}
     if not first:
@@ -246,14 +215,14 @@ def _alone(name: str, state: str, rows: Sequence[Row]) -> list[str]:
     return [f"Only in {name}: {listed(named, NAMED, AND_MORE)}."]
 
 
-def first_rows(rows: Sequence[Row], most: int | None) -> list[Row]:
+def first_rows(rows: Sequence[FigureOf], most: int | None) -> list[FigureOf]:
     """Return the rows that changed or differ most, if there are too many."""
     if most is None or len(rows) <= most:
         return list(rows)
     return sorted(rows, key=_weight, reverse=True)[:most]
 
 
-def _weight(row: Row) -> tuple[bool, bool, float]:
+def _weight(row: FigureOf) -> tuple[bool, bool, float]:
     """Rank what is shown first: what changed, what came apart; then by the difference."""
     return row.change.is_marked, row.change.apart, abs(row.change.difference or 0)
 
@@ -262,40 +231,40 @@ def _left(number: int) -> list[str]:
     return [f"and {count(number, 'more figure')} that differ less: --json or --html has all"] if number else []
 
 
-def figures_table(name: str, heading: str, subject_head: str, rows: Sequence[Row]) -> TitledTable:
+def figures_table(name: str, heading: str, subject_head: str, rows: Sequence[FigureOf]) -> TitledTable:
     """Build a table of figures; with a head for their subjects, if one is given."""
-    subject: list[Field[Row]] = [Field(subject_head, True, cell=lambda row: row.of)] if subject_head else []
+    subject: list[Field[FigureOf]] = [Field(subject_head, True, cell=lambda row: row.of)] if subject_head else []
     return _titled(name, heading, [*subject, *FIGURES, *_JUDGED], rows)
 
 
-def _titled(name: str, heading: str, fields: Sequence[Field[Row]], rows: Sequence[Row]) -> TitledTable:
+def _titled(name: str, heading: str, fields: Sequence[Field[FigureOf]], rows: Sequence[FigureOf]) -> TitledTable:
     return TitledTable(name, heading, table(fields, rows, is_marked=lambda row: row.change.is_marked))
 
 
-def _difference(row: Row) -> str:
+def _difference(row: FigureOf) -> str:
     return "-" if row.change.difference is None else signed_figure(row.measure, row.change.difference)
 
 
-def _p(row: Row) -> str:
+def _p(row: FigureOf) -> str:
     p = row.change.adjusted_p
     return "-" if p is None else f"{p:.3f}" if p >= 0.0005 else "<0.001"
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: FigureOf) -> str:
     change = row.change
     return VERDICTS[change.state] + (", apart" if change.apart and change.state == "too_few" else "")
 
 
 # What a figure is of, where figures of several tables stand together.
-SUBJECT: Field[Row] = Field("of", True, cell=lambda row: row.of or "step")
-SIDES: Sequence[Field[Row]] = (
+SUBJECT: Field[FigureOf] = Field("of", True, cell=lambda row: row.of or "step")
+SIDES: Sequence[Field[FigureOf]] = (
     Field("figure", True, cell=_label),
     Field("A", cell=lambda row: figure(row.measure, row.change.a)),
     Field("B", cell=lambda row: figure(row.measure, row.change.b)),
 )
-CHANGE: Field[Row] = Field("change", cell=lambda row: relative(row.change))
-FIGURES: Sequence[Field[Row]] = (*SIDES, Field("difference", wide=True, cell=_difference), CHANGE)
-_JUDGED: Sequence[Field[Row]] = (
+CHANGE: Field[FigureOf] = Field("change", cell=lambda row: relative(row.change))
+FIGURES: Sequence[Field[FigureOf]] = (*SIDES, Field("difference", wide=True, cell=_difference), CHANGE)
+_JUDGED: Sequence[Field[FigureOf]] = (
     Field("steps", wide=True, cell=lambda row: f"{row.change.a_steps}, {row.change.b_steps}"),
     Field("p", wide=True, cell=_p),
     Field("verdict", True, cell=_verdict),
