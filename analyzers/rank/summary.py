@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -307,23 +307,9 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, causes: bool = Fals
         if graph is not None:
             graph = with_taken(graph, trace.events, of_full.communication, of_full.reductions, of_full.gradients)
         timed, full = (timed, replace(full, graph=graph)) if full is not None else (replace(timed, graph=graph), None)
-    return RankSummary(
-        rank=trace.rank,
-        path=trace.path,
-        header=trace.header,
-        lost=trace.lost,
-        mismatch=trace.mismatch,
-        unknown_communication=trace.unknown_communication,
-        timed=timed,
-        full=full,
-        step_candidates=trace.step_candidates,
-        inferred=trace.inferred,
-        unlike=trace.unlike,
-        suspects=trace.suspects,
-        joining=trace.joining,
-        peak_bytes=trace.peak_bytes,
-        owner=trace.owner,
-    )
+    # All else is as the trace says it.
+    said = {one.name: getattr(trace, one.name) for one in fields(RankSummary) if one.name not in ("timed", "full")}
+    return RankSummary(**said, timed=timed, full=full)
 
 
 def _measure(trace: RankTrace, *, attributed: Attribution, ran: HostRows, lanes: bool) -> Measured:
