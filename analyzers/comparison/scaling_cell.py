@@ -179,9 +179,5 @@ def _windows(summarized: Report) -> dict[str, Spread]:
 
 def _representative(summarized: Report) -> dict[str, int]:
     """Return the window with the median length, whose parts add up to its span."""
-    chosen = summarized.summary.representative
-    key = (chosen.rank, chosen.device, chosen.step)
-    window = next(
-        candidate for candidate in summarized.windows if (candidate.rank, candidate.device, candidate.step) == key
-    )
+    window = summarized.representative_window
     return {name: getattr(window, name) for name in ("span_ns", *fields_of((*PARTS, *EXPOSED)))}

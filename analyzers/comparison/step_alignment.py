@@ -126,21 +126,15 @@ def _from_report(report: Report, extent: tuple[int, int], cell_ns: float) -> Ali
     by_kind: dict[str, list[Lane]] = {}
     for lane in drawn.lanes:
         by_kind.setdefault(lane.kind, []).append(lane)
-    window = next(row for row in report.windows if (row.rank, row.device, row.step) == _key(report))
     strip = StepStrip(
         chosen.rank,
         chosen.device,
         {"compute_ns": _resampled(by_kind.get("compute", ()), drawn.span_ns, cell_ns)},
-        {"compute_ns": float(window.compute_ns)},
+        {"compute_ns": float(report.representative_window.compute_ns)},
         _resampled(by_kind.get("comm", ()), drawn.span_ns, cell_ns),
     )
     devices = len(report.summary.by_device)
     return AlignedStep(chosen.step, extent[1] - extent[0], cell_ns, [strip], devices, has_causes=False)
-
-
-def _key(report: Report) -> tuple[int, int | str, int]:
-    chosen = report.summary.representative
-    return chosen.rank, chosen.device, chosen.step
 
 
 def _resampled(lanes: Sequence[Lane], span_ns: int, cell_ns: float) -> Float64:

@@ -90,6 +90,11 @@ class Representative(msgspec.Struct, frozen=True):
     device: int | str
     step: int
 
+    @property
+    def place(self) -> tuple[int, int | str, int]:
+        """Return by what it is known among all windows."""
+        return self.rank, self.device, self.step
+
 
 class Summary(LazyStruct, frozen=True):
     """What typical windows come to.
@@ -319,6 +324,12 @@ class Report(LazyStruct, frozen=True):
     experts: list[ExpertRow] = msgspec.field(default_factory=list)
     attention: list[AttentionRow] = msgspec.field(default_factory=list)
     charges: list[ChargeRow] = msgspec.field(default_factory=list)
+
+    @property
+    def representative_window(self) -> Window:
+        """Return the window that the summary names."""
+        chosen = self.summary.representative
+        return next(row for row in self.windows if (row.rank, row.device, row.step) == chosen.place)
 
     def __repr__(self) -> str:
         return f"Report({self.run.name})\nMain problem: {self.summary.headline.sentence}"

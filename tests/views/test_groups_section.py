@@ -24,7 +24,7 @@ from tests.support.samples import REPORTED, SAMPLES, reported, summarized
 from tracer.views.html.report_page import report_html
 from tracer.views.html.timeline_data import strips
 from tracer.views.sections.groups import by_group, groups_section
-from tracer.views.sections.overview import report_text, representative_window
+from tracer.views.sections.overview import report_text
 from tracer.views.sections.results.comparison import comparison_text
 from tracer.views.tensorboard.event_files import scalars
 
@@ -68,7 +68,7 @@ def test_lines_add_up_in_words():
 @pytest.mark.parametrize("path", REPORTED)
 def test_the_step_of_median_length_adds_up_to_its_exposed_communication(path):
     document = reported(path)
-    window = representative_window(document)
+    window = document.representative_window
     windows = [one for one in document.windows if (one.rank, one.step) == (window.rank, window.step)]
     rows = [one for one in document.groups if (one.rank, one.step) == (window.rank, window.step)]
     assert sum(one.exposed_ns for one in rows) == sum(one.exposed_comm_ns for one in windows)

@@ -23,7 +23,7 @@ from tracer.views.plots.layout import (
     swatch,
 )
 from tracer.views.plots.report_charts import bars_in, behind, draw_bars, is_roomy, rows, stacked
-from tracer.views.sections import lane_labels, letter, meanings, representative_window, why_none
+from tracer.views.sections import lane_labels, letter, meanings, why_none
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,7 +140,7 @@ def buckets(report: Report, theme: Theme) -> Figure:
     rows(axis, [_name(row) for row in reductions])
     axis.set_ylabel("bucket")
     _in_time(axis, report.timeline)
-    start_ns = representative_window(report).start_ns
+    start_ns = report.representative_window.start_ns
     for line, row in enumerate(reductions):
         _draw_reduction(axis, row, line, start_ns, theme)
     _kernels(beside, reductions, theme)

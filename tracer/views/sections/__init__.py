@@ -33,7 +33,6 @@ from tracer.views.sections.overview import (
     report_sections,
     report_text,
     representative,
-    representative_window,
     run_title,
 )
 from tracer.views.sections.pipeline import pipeline_section

@@ -144,7 +144,7 @@ def by_step(report: Report) -> Section:
 
 def representative(report: Report) -> Section:
     """Show the one window whose lines add up."""
-    window = representative_window(report)
+    window = report.representative_window
     parts = [(part.label, getattr(window, part.field)) for part in PARTS if part is not COMM or communicates(report)]
     parts += [("(idle for input)", window.input_idle_ns)] if window.input_idle_ns else []
     fields: Sequence[Field[tuple[str, int]]] = (
@@ -186,13 +186,6 @@ def loader(report: Report) -> Section:
         f"(medians; {timed_with(loading.window)})."
     )
     return [Paragraph(line)]
-
-
-def representative_window(report: Report) -> Window:
-    """Return the window that the summary names."""
-    chosen = report.summary.representative
-    key = (chosen.rank, chosen.device, chosen.step)
-    return next(window for window in report.windows if (window.rank, window.device, window.step) == key)
 
 
 def training(run: RunFacts) -> Section:

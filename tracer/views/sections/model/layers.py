@@ -100,8 +100,7 @@ def _buckets(rows: Sequence[LayerRow]) -> dict[str, str]:
 def _representative(report: Report) -> Section:
     """Show the one step in which lines add up: all layers in one, every other line with its own."""
     chosen = report.summary.representative
-    step_key = (chosen.rank, chosen.device, chosen.step)
-    rows = [row for row in report.layers if (row.rank, row.device, row.step) == step_key]
+    rows = [row for row in report.layers if (row.rank, row.device, row.step) == chosen.place]
     whole = sum(row.forward_ns + row.backward_ns for row in rows)
     layer_rows = [row for row in rows if is_layer(row.layer)]
     forward, backward = (sum(getattr(row, name) for row in layer_rows) for name in ("forward_ns", "backward_ns"))
