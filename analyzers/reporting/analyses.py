@@ -300,7 +300,7 @@ class Analyses:
     @cached_property
     def odd_gain(self) -> Gain | None:
         """Return what the typical step instead of odd ones would bring, where that is told apart from nothing."""
-        return odd_gain(self.typical, self.controls)
+        return odd_gain(self.typical, self.manifest)
 
     @property
     def names_ranks(self) -> bool:

@@ -24,6 +24,7 @@ LARGE = 0.1
 # From this share of the step on compute is what it is.
 MOST = 0.5
 # A part of the step of a quarter at least, of which all that is known would bring less than half, is unexplained.
+# One that is more than compute is named beside a first finding that would bring less than a quarter of it.
 QUARTER, HALF = 0.25, 0.5
 # A larger share would be printed as all.
 NEARLY_ALL = 0.999
@@ -133,12 +134,13 @@ def _main_problem(drawn: DrawnFrom) -> tuple[Problem | None, str]:
         form = next((piece for piece in drawn.bounds if piece.code in CHEAPER_FORMS), None)
         return Problem("compute", words, compute, None, form.text if form is not None else None), words
     if first is not None:
-        problem = _of_advice(drawn, first)
-        if first.share >= LARGE:
+        problem, largest_share = _of_advice(drawn, first), largest.share or 0
+        if first.share >= max(LARGE, QUARTER * largest_share):
             return problem, problem.words
-        if (largest.share or 0) > compute:
+        if largest_share > compute:
             return problem, f"{problem.words}; besides, {largest.words}"
-        return problem, f"none is large: {is_compute}; the largest loss: {problem.words}"
+        is_large = first.share >= LARGE
+        return problem, problem.words if is_large else f"none is large: {is_compute}; the largest loss: {problem.words}"
     if (largest.share or 0) >= LEAST_SHARE:
         words = largest.words
         return largest, words if (largest.share or 0) >= LARGE else f"none is large: {is_compute}; {words}"

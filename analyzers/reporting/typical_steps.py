@@ -16,8 +16,8 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask
 from analyzers.rank import Breakdown
-from analyzers.run import UNPROFILED, Control, Controls, control
-from analyzers.scenarios import LEAST_SHARE, ODD, Gain, Scenario, Told
+from analyzers.run import UNPROFILED, Control, Controls, Manifest, control, odd_collections_ns
+from analyzers.scenarios import COLLECT_LESS, LEAST_SHARE, ODD, Gain, Scenario, Told
 from analyzers.statistics import TENTH, even_distance, odd_steps
 from analyzers.step_parts import COMM, IDLE, PARTS, Part
 from analyzers.units import count, ms
@@ -201,13 +201,13 @@ def _excess(column: Int64, window: np.intp, others: Mask) -> float:
     return float(column[window] - np.median(column[others]))
 
 
-def odd_gain(typical: TypicalWindows, controls: Controls) -> Gain | None:
+def odd_gain(typical: TypicalWindows, manifest: Manifest) -> Gain | None:
     """Return what the typical step instead of odd ones would bring per step, on average.
 
     Of unprofiled samples where there are any, else of profiled steps. None where it is below 1 % of the mean step, or
     not told apart from nothing.
     """
-    unprofiled = controls.unprofiled
+    controls, unprofiled = manifest.controls, manifest.controls.unprofiled
     profiled = control({0: [[*typical.lengths_ns.values()]]})
     timed = unprofiled if unprofiled is not None and unprofiled.median_ns else profiled
     every = typical.steps.every
@@ -217,11 +217,17 @@ def odd_gain(typical: TypicalWindows, controls: Controls) -> Gain | None:
     gain_ns, limits = cost
     if gain_ns < LEAST_SHARE * mean_ns or limits[0] <= 0:
         return None
-    return Gain(_scenario(typical.steps, timed), mean_ns - gain_ns, gain_ns, limits, reliable=True)
+    return Gain(
+        _scenario(typical.steps, timed, odd_collections_ns(manifest.host_states, timed)),
+        mean_ns - gain_ns,
+        gain_ns,
+        limits,
+        reliable=True,
+    )
 
 
-def _scenario(steps: Steps, timed: Control) -> Scenario:
-    longer = ms(timed.odd_longer_ns)
+def _scenario(steps: Steps, timed: Control, collections_ns: float) -> Scenario:
+    longer = f"{ms(timed.odd_longer_ns)} longer than the typical one"
     which, take = f"{timed.odd_steps} of {count(timed.timed_steps, 'timed step')}", "take"
     remedy = _REMEDY
     if steps.every is not None and steps.every > 1:
@@ -231,10 +237,13 @@ def _scenario(steps: Steps, timed: Control) -> Scenario:
     elif timed.slow_block is not None:
         which += ", all in block {} of {},".format(*timed.slow_block)
         remedy = _REMEDY_OF_BLOCK
+    if collections_ns > timed.odd_longer_ns / 2:
+        longer += f", {ms(collections_ns)} of it in Python's garbage collector"
+        remedy = COLLECT_LESS
     worst = max(steps.odd, key=lambda step: step.span_ns, default=None)
     because = f"step {worst.step} is {worst.why}" if worst is not None else ""
     words = f"no odd steps ({which.rstrip(',')})"
-    told = Told(f"{which} {take} {longer} longer than the typical one", remedy, because)
+    told = Told(f"{which} {take} {longer}", remedy, because)
     return Scenario(ODD, "odd steps", lambda lags: lags, words, told=told)
 
 

@@ -27,7 +27,7 @@ from analyzers.run.inputs import looks_like_input
 from analyzers.run.layout import LIGHT, NOSYNC, OF_HOST, RankFile, RunLayout, find, may_be_trace
 from analyzers.run.light_window import Joined, Joining, Mismatch, retime
 from analyzers.run.loading import LISTED_RANKS, Run, gather, hosts, load, read_alike, world_size
-from analyzers.run.machine_states import device_notices, find_held_up, find_slowed, host_notices
+from analyzers.run.machine_states import device_notices, find_held_up, find_slowed, host_notices, odd_collections_ns
 from analyzers.run.manifest import (
     EARLY_STEPS,
     LINKS,

@@ -8,6 +8,7 @@ from statistics import mean, median, median_high
 
 from analyzers.notices import Code, Notice
 from analyzers.ranks import RankNumber, rank_number
+from analyzers.run.controls import Control
 from analyzers.run.loading import LISTED_RANKS
 from analyzers.run.manifest import DeviceState, HostStates
 from analyzers.texts import listed
@@ -171,6 +172,23 @@ def find_held_up(states: Mapping[str, HostStates] | None) -> dict[RankNumber, st
     clocks_mhz = {rank: clock for rank, of_rank in ranks.items() if (clock := _mean(of_rank.cpu_mhz)) is not None}
     words = {rank: "; ".join([*_held_up(ranks[rank]), *_slow(rank, clocks_mhz)]) for rank in ranks}
     return {rank: said for rank, said in words.items() if said}
+
+
+def odd_collections_ns(states: Mapping[str, HostStates] | None, timed: Control) -> float:
+    """Return how much longer Python collects garbage in odd steps than in others, ns: of the rank where that is most.
+
+    It is 0 where nothing tells.
+    """
+    most_ns, numbered = 0.0, timed.numbered_odd if timed.numbers else []
+    for of_rank in (states or {}).values():
+        taken_ns = dict(zip(of_rank.step, of_rank.gc_ns, strict=False))
+        in_odd, in_others = (
+            _mean([taken_ns.get(number) for numbers, odd in numbered for number in numbers[odd == is_odd].tolist()])
+            for is_odd in (True, False)
+        )
+        if in_odd is not None and in_others is not None:
+            most_ns = max(most_ns, in_odd - in_others)
+    return most_ns
 
 
 def host_notices(states: Mapping[str, HostStates] | None) -> list[Notice]:

@@ -30,7 +30,7 @@ from analyzers.scenarios.findings import (
     gains_of,
     printed_interval,
 )
-from analyzers.scenarios.host_time import ALLOCATOR, COLLECTIONS, GRAPH, HOST, INPUT, host_at
+from analyzers.scenarios.host_time import ALLOCATOR, COLLECT_LESS, COLLECTIONS, GRAPH, HOST, INPUT, host_at
 from analyzers.scenarios.links import HIDDEN, HOOK, LINKS
 from analyzers.scenarios.optimizer import OPTIMIZER
 from analyzers.scenarios.ranks import STRAGGLER, of_rank

@@ -19,6 +19,9 @@ from analyzers.units import ms, rounded_percent
 _WITHOUT_WORKERS = "_SingleProcessDataLoaderIter"
 # A wait per step may be the end of it: only what lies between others is in the way of a CUDA graph.
 SEVERAL = 2
+COLLECT_LESS = (
+    "collect less: gc.freeze() after the first steps, gc.disable() in the loop, gc.collect() only now and then"
+)
 # What is tried of hosts at a share of their time.
 USUAL_SHARE = 0.5
 
@@ -75,7 +78,7 @@ def _tell_collections(subject: Subject) -> Told:
     taken = np.rint(subject.lags.facts.covered_ns(Cause.GC)).astype(np.int64)
     return Told(
         "Python's garbage collector holds the CPU up",
-        "gc.freeze() after the first steps, gc.disable() in the loop, and gc.collect() at steps of your own",
+        COLLECT_LESS,
         f"{ms(subject.per_step(taken > 0, taken))} of a profiled {subject.step_word}",
     )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from analyzers.reporting.document import Report
 from analyzers.reporting.typical_steps import Steps, TypicalWindows, odd_gain, odd_words, typical_windows
 from analyzers.run.controls import Control, Controls, control
 from analyzers.run.loading import Run
-from analyzers.run.manifest import Manifest
+from analyzers.run.manifest import HostStates, Manifest
 from analyzers.step_parts import PARTS
 from tests.support import typical_steps as brute_force
 from tests.support.drawing import draw
@@ -270,11 +271,26 @@ def test_odd_steps_of_one_block_alone_are_a_slow_while(blocks, slow):
 def test_a_slow_while_is_looked_for_beside_the_training():
     typical = TypicalWindows(Steps([1], []), np.array([True]), {1: 10})
     slow, odd = (
-        odd_gain(typical, Controls(unprofiled=timed_as(*blocks))).scenario.told
+        odd_gain(typical, Manifest(controls=Controls(unprofiled=timed_as(*blocks)))).scenario.told
         for blocks in (["....", ".|||"], ["..|.", ".|||"])
     )
     assert slow.problem.startswith("3 of 8 timed steps, all in block 2 of 2, take 20.00 ms longer")
     assert slow.remedy.startswith("record again") and "checkpoint" in odd.remedy
+
+
+@pytest.mark.parametrize(("collected_ms", "is_told"), [(18, True), (9, False)])
+def test_odd_steps_in_which_python_collects_garbage_say_so(collected_ms, is_told):
+    """Steps 14 and 17 take 20 ms longer; so long of it, and 1 ms in each step, the host collects garbage."""
+    controls = Controls(
+        unprofiled=msgspec.structs.replace(timed_as(".|.", ".|."), numbers=[[13, 14, 15], [16, 17, 18]])
+    )
+    collected = [1_000_000 * (1 + (collected_ms if step in (14, 17) else 0)) for step in range(13, 19)]
+    states = {"0": HostStates(step=[*range(13, 19)], gc_ns=collected), "x": HostStates()}
+    typical = TypicalWindows(Steps([1], [], every=3), np.array([True]), {1: 10})
+    told = odd_gain(typical, Manifest(controls=controls, host_states=states)).scenario.told
+    of_it = f", {collected_ms}.00 ms of it in Python's garbage collector" if is_told else ""
+    assert told.problem == f"every third step takes 20.00 ms longer than the typical one{of_it}"
+    assert told.remedy.startswith("collect less") == is_told
 
 
 def test_of_two_steps_none_is_odd():
