@@ -13,6 +13,8 @@ from analyzers.units import size
 # What pinned copies reach where the run has none of a megabyte or more (52 to 55 measured over PCIe 5).
 PINNED_GBPS = 50.0
 LARGE_COPY = 1_000_000
+# Of fewer bytes a copy takes what its wait takes.
+SMALL_COPY = 4096
 # The call of a copy that does not block.
 COPY_CALL_NS = 10_000
 
@@ -72,33 +74,34 @@ def _tell(subject: Subject) -> Told:
     lags = subject.lags
     runs = is_memcpy(lags) & _named(lags, "Pageable")
     nbytes, taken_ns = values_at(lags.facts.of_activities("nbytes"), lags.facts.activity, 0), subject.recorded_ns
-    moved, remedies = [], []
-    for direction, words, remedy in _DIRECTIONS:
+    moved = []
+    for direction, words, remedy, problem in _DIRECTIONS:
         chosen = runs & _named(lags, direction)
         ns = subject.per_step(chosen, taken_ns)
         if ns:
-            rate = subject.per_step(chosen, nbytes) / ns
+            whole, times = subject.per_step(chosen, nbytes), subject.per_step(chosen)
             place, _ = subject.busiest(chosen, taken_ns)
-            each = f"{size(round(rate * ns))} per {subject.step_word}"
-            moved.append((ns, f"{each} {words}{f' ({place})' if place else ''} at {rate:.3g} GB/s"))
-            remedies.append((ns, remedy))
+            at, each = f" ({place})" if place else "", f"per {subject.step_word} {words}"
+            rates = f"{whole / ns:.3g} GB/s; pinned copies reach {_pinned_gbps(lags, nbytes):.3g}"
+            because = f"{size(round(whole))} {each}{at} at {rates}"
+            if whole < SMALL_COPY * times:
+                because = f"{times:.3g} copies of {size(round(whole / times))} {each}{at}"
+                remedy = _SMALL if direction == "HtoD" else remedy
+            moved.append((ns, because, remedy, problem))
     if not moved:
         return Told()
-    told = "; ".join(words for _, words in sorted(moved, reverse=True))
-    return Told(
-        "copies from and to pageable memory block the CPU" if len(moved) > 1 else _ONE_WAY[remedies[0][1]],
-        "; ".join(words for _, words in sorted(remedies, reverse=True)),
-        f"{told}; pinned copies reach {_pinned_gbps(lags, nbytes):.3g}",
-    )
+    _, told, remedies, problems = zip(*sorted(moved, reverse=True), strict=True)
+    problem = "copies from and to pageable memory block the CPU" if len(moved) > 1 else problems[0]
+    return Told(problem, "; ".join(remedies), "; ".join(told))
 
 
 _TO_DEVICE = "pin the memory that is copied from (pin_memory=True in the DataLoader) and copy with non_blocking=True"
 _TO_HOST = "leave .cpu() out of the step, or copy into pinned memory with non_blocking=True"
-_DIRECTIONS = (("HtoD", "to the device", _TO_DEVICE), ("DtoH", "to the host", _TO_HOST))
-_ONE_WAY = {
-    _TO_DEVICE: "copies from pageable memory to the device block the CPU",
-    _TO_HOST: "copies from the device to pageable memory block the CPU",
-}
+_SMALL = "make small tensors on the device (device=...), or copy them with non_blocking=True: each waits for the device"
+_DIRECTIONS = (
+    ("HtoD", "to the device", _TO_DEVICE, "copies from pageable memory to the device block the CPU"),
+    ("DtoH", "to the host", _TO_HOST, "copies from the device to pageable memory block the CPU"),
+)
 
 COPIES = everywhere(
     Scenario("copies", "pageable copies", copies_pinned, "copies from and to pinned memory, non_blocking=True"),

@@ -36,12 +36,14 @@ def test_samples_are_called_what_they_are(name: str, code: str, words: str):
     [
         ("torchrec-a2a4", "what that costs is not known, 1,014 ms at most", "find out what delays rank 2's CPU"),
         ("amd-mi250", "GPUs are idle for 98 %", "take the 2 waits for the device out of the step"),
+        ("mfu_2gpu_after.sqlite", "copies from pageable memory to the device", "make small tensors on the device"),
         ("alexnet", "device memory is allocated and freed", "profile steps behind a process's first, which allocate"),
     ],
 )
 @pytest.mark.slow
 def test_what_a_trace_cannot_tell_is_said(name: str, words: str, remedy: str):
-    summary = reported(SHARED / "traces-foreign" / name).summary
+    path = SHARED / ("public/nsys" if name.endswith(".sqlite") else "traces-foreign") / name
+    summary = reported(path).summary
     remedies = [summary.headline.remedy or "", *(piece.text for piece in summary.advice)]
     assert words in summary.headline.sentence and any(text.startswith(remedy) for text in remedies)
 
