@@ -228,7 +228,7 @@ _LINKS: Sequence[Field[Prediction]] = (
     Field("latency\nus", cell=lambda scenario: "-" if scenario.latency_us is None else f"{scenario.latency_us:,.1f}"),
 )
 _OTHER: Sequence[Field[Prediction]] = (
-    Field("", True, cell=lambda scenario: mark(scenario.reliable)),
+    Field("", True, cell=lambda scenario: mark(scenario.reliable and scenario.within_ns[0] > 0)),
     _WORDS,
     *_PREDICTED,
     Field("of the\nstep", help="The gain's share of the step.", cell=lambda scenario: percent(scenario.share)),
