@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,7 @@ from numpy.typing import NDArray
 from analyzers.arrays import UNKNOWN
 from analyzers.causes import ChargeRow, Model, NoOrder, charge_rows, why_none
 from analyzers.collectives import (
-    CollectiveRow,
     Exchange,
-    ExposedParts,
-    GroupWindow,
-    WaitingRow,
     awaited,
     collective_rows,
     exchange,
@@ -24,14 +20,7 @@ from analyzers.collectives import (
     waiting_rows,
 )
 from analyzers.layers import (
-    BucketRow,
-    Buckets,
     BucketTimes,
-    LayerRow,
-    Layout,
-    Pipeline,
-    ShardedRows,
-    TensorWindow,
     bucket_rows,
     bucket_times,
     buckets,
@@ -41,24 +30,27 @@ from analyzers.layers import (
     sharded_rows,
     tensor_rows,
 )
-from analyzers.layers.strategies import AttentionRow, ExpertRow, attention_rows, expert_rows
+from analyzers.layers.strategies import attention_rows, expert_rows
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, device_labels, has_causes
 from analyzers.ranks import RankNumber
 from analyzers.reporting.measures import (
-    Compute,
-    IdleRows,
-    Input,
-    SyncCost,
     compute,
     idle_rows,
     input_summary,
     sync_cost,
 )
-from analyzers.reporting.typical_steps import PlacedRow, TypicalWindows, at_places, odd_gain, typical_windows
+from analyzers.reporting.typical_steps import PlacedRow, at_places, odd_gain, typical_windows
 from analyzers.run import UNPROFILED, Calibration, Controls, Manifest, NumberedBy
 from analyzers.scenarios import HIDDEN, TWENTIETH, Findings, Gain, Subject, find_findings, gains_of, scenarios
 from analyzers.settings import best_cap
 from analyzers.trace import UNEVEN_MEMBERS
+
+Shared = TypeVar("Shared")
+
+
+def shared(make: Callable[[Analyses], Shared]) -> cached_property[Shared]:
+    """Return an attribute of `Analyses` that is made when it is first asked for."""
+    return cached_property(make)
 
 
 class Analyses:
@@ -80,15 +72,9 @@ class Analyses:
         """Return what was timed beside the profiled steps."""
         return self.manifest.controls
 
-    @cached_property
-    def typical(self) -> TypicalWindows:
-        """Return which windows figures are of, and which steps are odd."""
-        return typical_windows(self.rows, self.controls.unprofiled, self.controls.odd_distance())
-
-    @cached_property
-    def typical_rows(self) -> Breakdown:
-        """Return the windows that figures are of."""
-        return self.rows.take(np.flatnonzero(self.typical.windows))
+    # Which windows figures are of, and which steps are odd; and these windows.
+    typical = shared(lambda self: typical_windows(self.rows, self.controls.unprofiled, self.controls.odd_distance()))
+    typical_rows = shared(lambda self: self.rows.take(np.flatnonzero(self.typical.windows)))
 
     def of_typical(self, rows: Iterable[PlacedRow]) -> list[PlacedRow]:
         """Return the rows that are of these windows."""
@@ -117,90 +103,33 @@ class Analyses:
         """Count the steps on all ranks, added up."""
         return int(np.unique(np.stack([self.rows.rank, self.rows.step]), axis=1).shape[1])
 
-    @cached_property
-    def exposed(self) -> ExposedParts:
-        """Return what exposed communication is made of in each window."""
-        return self.exchanged.in_windows(self.rows)
-
-    @cached_property
-    def buckets(self) -> Buckets:
-        """Return DDP's buckets."""
-        return buckets(self.run)
-
-    @cached_property
-    def bucket_times(self) -> BucketTimes:
-        """Return the times of each bucket's reductions, in the order of their rows."""
-        return bucket_times(self.exchanged, self.buckets)
-
-    @cached_property
-    def layout(self) -> Layout | None:
-        """Return DDP's layout."""
-        return layout_of(self.buckets, self.bucket_rows)
-
-    @cached_property
-    def bucket_rows(self) -> list[BucketRow]:
-        """Return a row per bucket, rank and step."""
-        return bucket_rows(self.exchanged, self.buckets, self.bucket_times)
-
-    @cached_property
-    def layer_rows(self) -> list[LayerRow]:
-        """Return a row per layer, rank and step."""
-        return layer_rows(self.exchanged, self.buckets)
-
-    @cached_property
-    def collective_rows(self) -> list[CollectiveRow]:
-        """Return a row per collective."""
-        return collective_rows(self.exchanged, _bucket_of(self.exchanged, self.bucket_times))
-
-    @cached_property
-    def waiting_rows(self) -> list[WaitingRow]:
-        """Return what each device waited, and made others wait, per step."""
-        return waiting_rows(self.exchanged)
-
-    @cached_property
-    def sharded(self) -> ShardedRows:
-        """Return collectives and packing of sharded modules."""
-        return sharded_rows(self.exchanged, self.buckets.layer)
-
-    @cached_property
-    def tensor(self) -> list[TensorWindow]:
-        """Return tensor parallelism's exposed communication."""
-        return tensor_rows(self.exchanged)
-
-    @cached_property
-    def groups(self) -> list[GroupWindow]:
-        """Return communication by process group, rank and step."""
-        return group_rows(self.exchanged, self.rows)
-
-    @cached_property
-    def pipelines(self) -> list[Pipeline]:
-        """Return pipelines with their actions and bubbles."""
-        return pipelines(self.exchanged)
-
-    @cached_property
-    def experts(self) -> list[ExpertRow]:
-        """Return layers with experts, by step."""
-        return expert_rows(self.exchanged)
-
-    @cached_property
-    def attention(self) -> list[AttentionRow]:
-        """Return layers with spread attention, by step and pass."""
-        return attention_rows(self.exchanged)
-
-    @cached_property
-    def idle(self) -> IdleRows:
-        """Return idle time by phase, and by operator, Python function or module."""
-        return idle_rows(self.run.measured)
-
-    @cached_property
-    def input(self) -> Input | None:
-        """Return what the loader takes in full windows."""
-        return input_summary(self.run.in_full)
-
-    @cached_property
-    def cost(self) -> SyncCost | None:
-        """Return what synchronization costs."""
-        return sync_cost(self.run, self.rows, self.typical.windows, self.exposed, self.controls)
+    # What exposed communication is made of in each window, and communication by process group, rank and step.
+    exposed = shared(lambda self: self.exchanged.in_windows(self.rows))
+    groups = shared(lambda self: group_rows(self.exchanged, self.rows))
+    # DDP's buckets; the times of each bucket's reductions, in the order of their rows; a row per bucket, rank and step.
+    buckets = shared(lambda self: buckets(self.run))
+    bucket_times = shared(lambda self: bucket_times(self.exchanged, self.buckets))
+    bucket_rows = shared(lambda self: bucket_rows(self.exchanged, self.buckets, self.bucket_times))
+    layout = shared(lambda self: layout_of(self.buckets, self.bucket_rows))
+    # A row per layer, rank and step; per collective; and what each device waited, and made others wait, per step.
+    layer_rows = shared(lambda self: layer_rows(self.exchanged, self.buckets))
+    collective_rows = shared(
+        lambda self: collective_rows(self.exchanged, _bucket_of(self.exchanged, self.bucket_times))
+    )
+    waiting_rows = shared(lambda self: waiting_rows(self.exchanged))
+    # Collectives and packing of sharded modules; tensor parallelism's exposed communication; pipelines with their
+    # actions and bubbles; layers with experts, by step; layers with spread attention, by step and pass.
+    sharded = shared(lambda self: sharded_rows(self.exchanged, self.buckets.layer))
+    tensor = shared(lambda self: tensor_rows(self.exchanged))
+    pipelines = shared(lambda self: pipelines(self.exchanged))
+    experts = shared(lambda self: expert_rows(self.exchanged))
+    attention = shared(lambda self: attention_rows(self.exchanged))
+    # Idle time by phase, and by operator, Python function or module; what the loader takes in full windows.
+    idle = shared(lambda self: idle_rows(self.run.measured))
+    input = shared(lambda self: input_summary(self.run.in_full))
+    # What synchronization costs; FLOP/s and samples per second.
+    cost = shared(lambda self: sync_cost(self.run, self.rows, self.typical.windows, self.exposed, self.controls))
+    computed = shared(lambda self: compute(self.run, self.controls.step_ns("unprofiled") or self.median_step_ns))
 
     @cached_property
     def in_full(self) -> Exchange:
@@ -313,11 +242,6 @@ class Analyses:
     def charge_rows(self) -> list[ChargeRow]:
         """Return what the critical path of the typical steps consists of."""
         return charge_rows(self.causes, self.in_full) if self.causes is not None else []
-
-    @cached_property
-    def computed(self) -> Compute:
-        """Return FLOP/s and samples per second."""
-        return compute(self.run, self.controls.step_ns("unprofiled") or self.median_step_ns)
 
 
 def _bucket_of(exchanged: Exchange, times: BucketTimes) -> dict[int, int]:
