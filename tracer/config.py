@@ -272,14 +272,10 @@ class Setup(msgspec.Struct, frozen=True):
     hosts: int = 1
 
 
-class RecordConfig(msgspec.Struct, frozen=True):
+class RecordConfig(Setup, frozen=True, kw_only=True):
     """One recording of the built-in workload."""
 
     model: ModelName
-    strategy: Strategy
-    device: DeviceType
-    devices: int  # GPUs, or CPU ranks, on each host
-    batch: int  # per device
     plan: Plan
     image_size: int
     seed: int
@@ -294,7 +290,6 @@ class RecordConfig(msgspec.Struct, frozen=True):
     epochs: EpochPlan | None = None
     calibration: CalibrationPlan | None = None  # of the links, when training has ended
     command: list[str] = []
-    hosts: int = 1
     place: str = ""  # of one recording among several: its folder below theirs
 
     @property

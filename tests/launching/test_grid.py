@@ -228,7 +228,7 @@ def test_one_sweep_at_a_time_fills_a_folder(tmp_path, capsys):
 @pytest.fixture
 def grid(tmp_path):
     both = [cell("ddp2-batch2", "pending"), cell("ddp2-batch4", "pending")]
-    config = RecordConfig("resnet18", "ddp", "cpu", 2, 2, Plan(), 32, 0)
+    config = RecordConfig("cpu", 2, "ddp", 2, model="resnet18", plan=Plan(), image_size=32, seed=0)
     return Grid(tmp_path, Sweep(name="s", cells=both), {each.name: config for each in both})
 
 

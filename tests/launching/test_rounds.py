@@ -33,7 +33,8 @@ CELLS = [
 
 
 def config(cell: Cell, **more) -> RecordConfig:
-    return RecordConfig("resnet18", cell.strategy, "cpu", cell.gpus, cell.batch, PLAN, 32, 0, place=cell.name, **more)
+    of_cell = ("cpu", cell.gpus, cell.strategy, cell.batch)
+    return RecordConfig(*of_cell, model="resnet18", plan=PLAN, image_size=32, seed=0, place=cell.name, **more)
 
 
 def leave(folder: Path, cell: RecordConfig, step_ms: float) -> None:

@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from analyzers.command_lines import redacted_command
 from analyzers.errors import AnalysisError
 from analyzers.units import count
@@ -19,6 +21,7 @@ from tracer.commands.options import (
     devices_of,
     host_count,
     pick_devices,
+    plan_of,
     read_here,
     say,
     script_progress,
@@ -94,16 +97,7 @@ def _once(options: argparse.Namespace, ranks: Ranks | None) -> str:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    plan = Plan(
-        wait=DEFAULTS.wait if options.wait is None else options.wait,
-        warmup=options.warmup,
-        active=options.active,
-        light=options.light,
-        stacks=not options.no_stacks,
-        rounds=options.rounds or DEFAULTS.rounds,
-        every=options.every,
-        keep=options.keep or DEFAULTS.keep,
-    )
+    plan = replace(plan_of(options, DEFAULTS), every=options.every, keep=options.keep or DEFAULTS.keep)
     if options.keep is not None and options.every is None:
         raise UsageError("--keep requires --every N")
     plan.check()

@@ -60,6 +60,7 @@ from tracer.commands.options.workload import (
     check_data,
     configuration,
     describe,
+    plan_of,
     setup_of,
 )
 from tracer.commands.options.workload_checks import check_torch, check_workload

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+import msgspec
+
 from analyzers.command_lines import redacted_command
 from tracer.commands.options.devices import host_count, pick_devices
 from tracer.commands.options.progress_bar import say
@@ -22,7 +24,6 @@ from tracer.config import (
     CalibrationPlan,
     DataSource,
     DdpOptions,
-    DeviceType,
     EpochPlan,
     LearningRate,
     Plan,
@@ -34,8 +35,7 @@ from tracer.errors import UsageError
 
 # A CPU is some hundred times slower than a GPU: fewer and smaller steps say as much.
 DEFAULT_BATCH = {"cuda": 128, "cpu": 32}
-DEFAULT_ROUNDS = {"cuda": 8, "cpu": 3}
-DEFAULT_WAIT = {"cuda": 10, "cpu": 3}
+DEFAULT_PLAN = {"cuda": Plan(wait=10, rounds=8), "cpu": Plan(wait=3, rounds=3)}
 CALIBRATED_FROM_BYTES = 4 * 2**10
 # Beyond DDP's default buckets of 25 MiB.
 CALIBRATED_TO_BYTES = {"cuda": 256 * 2**20, "cpu": 32 * 2**20}
@@ -129,7 +129,6 @@ def setup_of(options: argparse.Namespace) -> Setup:
 def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
     """Return what the options ask for in this setup, checked against one another. Raises UsageError."""
     check_usage(options, setup)
-    device, strategy = setup.device, setup.strategy
     data = None
     if options.data is not None:
         name, _, folder = options.data.partition(":")
@@ -137,21 +136,10 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
             raise UsageError(f"--data {options.data}: write it as cifar10:DIR, or digits")
         data = DataSource(name, folder, 2 if options.workers is None else options.workers)
     config = RecordConfig(
+        **msgspec.structs.asdict(setup),
         model=options.model,
-        strategy=strategy,
-        device=device,
-        devices=setup.devices,
-        hosts=setup.hosts,
         command=redacted_command(["tracer", *sys.argv[1:]]),
-        batch=setup.batch,
-        plan=Plan(
-            wait=DEFAULT_WAIT[device] if options.wait is None else options.wait,
-            warmup=options.warmup,
-            active=options.active,
-            light=options.light,
-            stacks=not options.no_stacks,
-            rounds=options.rounds or DEFAULT_ROUNDS[device],
-        ),
+        plan=plan_of(options, DEFAULT_PLAN[setup.device]),
         image_size=options.image_size or IMAGE_SIZE,
         seed=options.seed,
         data=data,
@@ -170,18 +158,31 @@ def configuration(options: argparse.Namespace, setup: Setup) -> RecordConfig:
         learning_rate=LearningRate(options.lr, options.lr_scaling, options.lr_warmup or 0),
         zero_init_residual=options.zero_init_residual,
         epochs=EpochPlan(options.epochs, options.epoch_samples or SYNTHETIC_SAMPLES) if options.epochs else None,
-        calibration=None if options.no_calibrate else _calibration(strategy, device, setup.hosts * setup.devices),
+        calibration=None if options.no_calibrate else _calibration(setup),
     )
     check_last_batch(config)
     return config
 
 
-def _calibration(strategy: Strategy, device: DeviceType, devices: int) -> CalibrationPlan | None:
+def plan_of(options: argparse.Namespace, defaults: Plan) -> Plan:
+    """Return the steps to time and profile; how long to wait and how many rounds are the defaults' where not given."""
+    return msgspec.structs.replace(
+        defaults,
+        wait=defaults.wait if options.wait is None else options.wait,
+        warmup=options.warmup,
+        active=options.active,
+        light=options.light,
+        stacks=not options.no_stacks,
+        rounds=options.rounds or defaults.rounds,
+    )
+
+
+def _calibration(setup: Setup) -> CalibrationPlan | None:
     """Plan a short measurement of what the strategy uses; None if no two processes communicate."""
-    calibrated = STRATEGY_TRAITS[strategy].calibrated
-    if devices < 2 or not calibrated:
+    calibrated = STRATEGY_TRAITS[setup.strategy].calibrated
+    if setup.hosts * setup.devices < 2 or not calibrated:
         return None
-    return CalibrationPlan(calibrated, CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[device], factor=2)
+    return CalibrationPlan(calibrated, CALIBRATED_FROM_BYTES, CALIBRATED_TO_BYTES[setup.device], factor=2)
 
 
 def check_data(config: RecordConfig) -> None:
