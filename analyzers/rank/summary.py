@@ -19,7 +19,7 @@ from analyzers.errors import AnalysisError
 from analyzers.intervals import Intervals
 from analyzers.memory import budget_of, give_back
 from analyzers.notices import Code, Notice
-from analyzers.paths import Place, Where
+from analyzers.paths import Where
 from analyzers.rank.columns import (
     Activity,
     Attribution,
@@ -47,13 +47,10 @@ from analyzers.rank.sync_overhead import Cost, cost
 from analyzers.rank.taking import with_taken
 from analyzers.ranks import RankIndex, RankNumber
 from analyzers.run import (
-    NOBODY,
     Calibration,
-    Inferred,
-    Joining,
     Manifest,
     NumberedBy,
-    Owner,
+    RankFacts,
     RankFile,
     RankTrace,
     Repeated,
@@ -64,7 +61,7 @@ from analyzers.run import (
     read_ranks,
 )
 from analyzers.texts import brief
-from analyzers.trace import Category, Events, Header, Helpers, Kind
+from analyzers.trace import Category, Events, Helpers, Kind
 
 # Who hears of the bytes that are read, block by block.
 OnBytes = Callable[[int], None]
@@ -129,29 +126,17 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class RankSummary:
+class RankSummary(RankFacts):
     """One rank without its rows. `full` has the full window's times where `timed` has a light window's.
 
     `step_candidates` are annotations that could be its steps, where nothing marks these, nor `inferred` says what tells
     them; `suspects` the time of kernels on streams of their own, by name, where nothing is known to communicate.
     """
 
-    rank: RankNumber
-    path: Place
-    header: Header
-    lost: tuple[Notice, ...]
-    mismatch: str | None
-    unknown_communication: dict[str, int]
     timed: Measured
     full: Measured | None
     step_candidates: tuple[Repeated, ...] = ()
-    inferred: Inferred | None = None
-    unlike: Inferred | None = None
     suspects: dict[str, int] = field(default_factory=dict)
-    joining: Joining | None = None
-    # The least budget of memory with which its files read the same; None: a window could not be, and may be once more.
-    peak_bytes: int | None = 0
-    owner: Owner = NOBODY
 
     __repr__ = brief
 

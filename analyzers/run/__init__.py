@@ -62,5 +62,5 @@ from analyzers.run.parallelism import (
     StyledModules,
     joined_parallelism,
 )
-from analyzers.run.rank_trace import RankTrace, read_ranks
+from analyzers.run.rank_trace import RankFacts, RankTrace, read_ranks
 from analyzers.run.sweep import SINGLE, Cell, State, Sweep, cell_folder, read_sweep

@@ -6,74 +6,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, TypeVar
 
 from analyzers.errors import AnalysisError, Option, TooLarge, UnusableRun
 from analyzers.memory import budget_of
 from analyzers.notices import Code, Notice
-from analyzers.paths import Place, Where
+from analyzers.paths import Where
 from analyzers.ranks import RankNumber, rank_number
 from analyzers.run.calibration import Calibration
-from analyzers.run.inferred_steps import Inferred
 from analyzers.run.layout import RankFile, RunLayout, find
 from analyzers.run.light_window import Joining
 from analyzers.run.manifest import Manifest
-from analyzers.run.numbering import NumberedBy, Owner, numbers_of
-from analyzers.run.rank_trace import RankTrace, read_ranks
+from analyzers.run.numbering import NumberedBy, numbers_of
+from analyzers.run.rank_trace import RankFacts, RankTrace, read_ranks
 from analyzers.texts import brief
-from analyzers.trace import Header
 
 LISTED_RANKS = 8
 
 
-class Rank(Protocol):
-    """What a rank says of itself, read whole or summarized."""
-
-    @property
-    def rank(self) -> RankNumber:
-        """Its number."""
-
-    @property
-    def path(self) -> Place:
-        """Return its file."""
-
-    @property
-    def header(self) -> Header:
-        """Return what its trace says outside its events."""
-
-    @property
-    def lost(self) -> tuple[Notice, ...]:
-        """Return what could not be read from its files, as notices."""
-
-    @property
-    def owner(self) -> Owner:
-        """Return the process whose rows these are."""
-
-    @property
-    def mismatch(self) -> str | None:
-        """Return why times are not a light window's, where they should be."""
-
-    @property
-    def joining(self) -> Joining | None:
-        """Return how much of a light window was joined, where there is one."""
-
-    @property
-    def unknown_communication(self) -> dict[str, int]:
-        """Count the kernels, by name, that look like communication."""
-
-    @property
-    def inferred(self) -> Inferred | None:
-        """Return what its steps were told by, where nothing marks them."""
-
-    @property
-    def has_steps(self) -> bool:
-        """Whether its steps are marked, or inferred."""
-
-    def numbered(self, number: RankNumber) -> Self:
-        """Return the same as this rank of its run."""
-
-
-R = TypeVar("R", bound=Rank)
+R = TypeVar("R", bound=RankFacts)
 T = TypeVar("T")
 
 
@@ -190,7 +141,7 @@ def gather(recording: RunLayout, results: Iterable[Sequence[R] | AnalysisError])
     )
 
 
-def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, str]:
+def hosts(manifest: Manifest | None, ranks: Sequence[RankFacts]) -> dict[RankNumber, str]:
     """The host of each rank, where its trace names it or the run was recorded on one."""
     if manifest is not None and len(manifest.hosts) == 1:
         return {trace.rank: manifest.hosts[0] for trace in ranks}
@@ -201,7 +152,7 @@ def hosts(manifest: Manifest | None, ranks: Sequence[Rank]) -> dict[RankNumber, 
     return {rank: host for rank, host in said.items() if host}
 
 
-def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
+def world_size(manifest: Manifest | None, ranks: Sequence[RankFacts]) -> int:
     """Return the number of processes that manifest or traces say, at least up to the highest rank read."""
     claimed = [size for rank in ranks for size in (rank.header.distributed.get("world_size"), rank.owner.world_size)]
     claimed.append(manifest.world_size if manifest else None)
@@ -209,7 +160,7 @@ def world_size(manifest: Manifest | None, ranks: Sequence[Rank]) -> int:
     return max(sizes + [rank.rank + 1 for rank in ranks])
 
 
-def _nameless(rank: Rank) -> UnusableRun:
+def _nameless(rank: RankFacts) -> UnusableRun:
     """Say of a rank that nothing numbers how it can be."""
     where = "neither in distributedInfo nor in its name"
     return UnusableRun(
@@ -217,7 +168,7 @@ def _nameless(rank: Rank) -> UnusableRun:
     )
 
 
-def _mixed_windows(ranks: Sequence[Rank]) -> list[Notice]:
+def _mixed_windows(ranks: Sequence[RankFacts]) -> list[Notice]:
     """Times of light and full windows are never mixed: where one light window fails, all times are the full ones'."""
     mismatches = [f"rank {rank.rank}: {rank.mismatch}" for rank in ranks if rank.mismatch]
     if not mismatches:
@@ -227,7 +178,7 @@ def _mixed_windows(ranks: Sequence[Rank]) -> list[Notice]:
     return [Notice(Code.LIGHT_WINDOW_DOES_NOT_FIT, message)]
 
 
-def _light_windows(ranks: Sequence[Rank]) -> list[Notice]:
+def _light_windows(ranks: Sequence[RankFacts]) -> list[Notice]:
     """Say which device events light and full windows do not share, and that launches are estimated."""
     joined = [(rank.rank, rank.joining) for rank in ranks if rank.joining is not None]
     notices = []
@@ -251,7 +202,7 @@ def _in_part(joining: Joining) -> str:
     return f"{joining.both} in both, {alone}"
 
 
-def _check_ranks(ranks: Sequence[Rank]) -> None:
+def _check_ranks(ranks: Sequence[RankFacts]) -> None:
     for number, count in Counter(rank.rank for rank in ranks).items():
         if count > 1:
             files = ", ".join(rank.path.name for rank in ranks if rank.rank == number)
@@ -272,7 +223,7 @@ def _missing_ranks(size: int, present: set[int]) -> list[Notice]:
     return [Notice(Code.RANKS_MISSING, message)]
 
 
-def _unknown_communication(ranks: Iterable[Rank]) -> list[Notice]:
+def _unknown_communication(ranks: Iterable[RankFacts]) -> list[Notice]:
     """Kernels counted as compute whose name says otherwise: nothing disappears silently."""
     counted: Counter[str] = Counter()
     for rank in ranks:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,32 +39,51 @@ MET_BYTES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class RankTrace:
-    """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one.
-
-    Device events that the light window alone holds stand behind the recorded ones; see `Joined`. Its number is not
-    known before all ranks of the run are: until then it is 0.
-    """
+class RankFacts(ABC):
+    """What a rank says of itself, read whole or summarized. Its number is 0 until all ranks of the run are known."""
 
     rank: RankNumber
     path: Place
     header: Header
+    _: KW_ONLY
+    lost: tuple[Notice, ...] = ()  # what could not be read from its files
+    mismatch: str | None = None  # why the light window that there is could not be joined
+    joining: Joining | None = None  # how much of the light window was
+    # The least budget of memory with which it reads the same; None: a window could not be read, and may be once more.
+    peak_bytes: int | None = 0
+    owner: Owner = NOBODY  # the process whose rows these are
+    inferred: Inferred | None = None  # what its steps were told by, which nothing marks
+    unlike: Inferred | None = None  # what would tell them, if it did for all ranks of the run alike
+    # How many kernels look like communication that no rule knows, by name.
+    unknown_communication: dict[str, int] = field(default_factory=dict)
+
+    __repr__ = brief
+
+    @property
+    @abstractmethod
+    def has_steps(self) -> bool:
+        """Whether its steps are marked, or inferred."""
+
+    def numbered(self, number: RankNumber) -> Self:
+        """Return the same as this rank of its run."""
+        return replace(self, rank=number)
+
+
+@dataclass(frozen=True, eq=False)
+class RankTrace(RankFacts):
+    """One rank: `events` as recorded; `timed`, the same rows with the light window's device times where it has one.
+
+    Device events that the light window alone holds stand behind the recorded ones; see `Joined`.
+    """
+
     events: Events
     timed: Events
     nosync: Events | None = None  # steps without gradient synchronization, device activity alone
-    lost: tuple[Notice, ...] = ()
-    mismatch: str | None = None  # why the light window that there is could not be joined
-    joining: Joining | None = None  # how much of the light window was
     # When the light window's call returned that launched each row, UNKNOWN for none; empty without such a window.
     launch_ends_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     # When the light window's steps begin and end on the host; None where it does not say.
     light_marks: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
     strategies: tuple[str, ...] = ()  # as run.json names them; empty: not known
-    # The least budget of memory with which it reads the same; None: a window could not be read, and may be once more.
-    peak_bytes: int | None = 0
-    owner: Owner = NOBODY
-    inferred: Inferred | None = None  # what its steps were told by, which nothing marks
-    unlike: Inferred | None = None  # what would tell them, if it did for all ranks of the run alike
 
     __repr__ = brief
 
@@ -70,10 +91,6 @@ class RankTrace:
     def is_light(self) -> bool:
         """Whether its times are a light window's."""
         return self.timed is not self.events
-
-    def numbered(self, number: RankNumber) -> RankTrace:
-        """Return the same as this rank of its run."""
-        return replace(self, rank=number)
 
     def in_full(self) -> RankTrace:
         """Return the same rank at the full window's times."""
@@ -127,14 +144,6 @@ class RankTrace:
         total_ns = np.bincount(which, weights=events.dur_ns[beside]).astype(np.int64)
         return {events.names[code]: ns for code, ns in zip(codes.tolist(), total_ns.tolist(), strict=True)}
 
-    @cached_property
-    def unknown_communication(self) -> dict[str, int]:
-        """Count the kernels, by name, that look like communication and that no rule knows."""
-        events = self.events
-        codes, counts = np.unique(events.name[events.kind == Kind.COMPUTE], return_counts=True)
-        named = zip(map(events.names.__getitem__, codes.tolist()), counts.tolist(), strict=True)
-        return {name: count for name, count in named if looks_like_communication(name)}
-
 
 def read_ranks(
     file: RankFile, on_bytes: Callable[[int], None] | None = None, helpers: Helpers | None = None
@@ -165,7 +174,13 @@ def _read_process(
     given = None if file.number is None else file.number + index
     owner = owner_of(file.path, trace.header, rows.pid, rank.events, given=given, alone=alone)
     _check_devices(rank, trace.unknown)
-    return replace(rank, owner=owner)
+    return replace(rank, owner=owner, unknown_communication=_unknown_communication(rank.events))
+
+
+def _unknown_communication(events: Events) -> dict[str, int]:
+    codes, counts = np.unique(events.name[events.kind == Kind.COMPUTE], return_counts=True)
+    named = zip(map(events.names.__getitem__, codes.tolist()), counts.tolist(), strict=True)
+    return {name: count for name, count in named if looks_like_communication(name)}
 
 
 def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | None, limit: int) -> RankTrace:
@@ -189,10 +204,10 @@ def _read_rank(file: RankFile, trace: Trace, on_bytes: Callable[[int], None] | N
     lost += more
     peaks.append(trace.nbytes + 2 * peak)
     peak_bytes = int(max(peaks)) if max(peaks) <= limit else None
-    header, strategies = trace.header, file.strategies
     recorded = RankTrace(
-        *(RankNumber(0), file.path, header, events, events, nosync, lost),
-        strategies=strategies,
+        *(RankNumber(0), file.path, trace.header, events, events, nosync),
+        lost=lost,
+        strategies=file.strategies,
         peak_bytes=peak_bytes,
         inferred=inferred,
         unlike=unlike,

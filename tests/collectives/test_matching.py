@@ -305,7 +305,7 @@ def summary_of(run: Wide, rank: int) -> RankSummary:
     # Matching reads no more of a rank than its communication.
     unread = dict.fromkeys(field.name for field in fields(Measured))
     measured = Measured(**(unread | {"earliest_ns": 0, "latest_ns": 0, "communication": communication, "exposed": {}}))
-    return RankSummary(rank, Path(f"rank{rank}.json"), Header(), (), None, {}, measured, None)
+    return RankSummary(rank, Path(f"rank{rank}.json"), Header(), measured, None)
 
 
 @pytest.mark.parametrize(("ranks", "missing", "least"), [(128, 0.0, 1.0), (64, 0.05, 0.9)])
