@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from analyzers.arrays import UNKNOWN, Int64, distinct
+from analyzers.arrays import UNKNOWN, Int64, distinct, rows_by
 from analyzers.nsys.database import Database
-from analyzers.trace import NCCL, Args, Category, Events, Kind, call_of, find_outermost, launch_rows, leaves_kind_open
+from analyzers.trace import NCCL, Args, Call, Category, Codes, Events, Kind, call_of, find_outermost, leaves_kind_open
 
 _RECORD = "record_param_comms"
 _OF_NCCL = re.compile(r"p?nccl[A-Z]")
@@ -47,14 +47,20 @@ class Payload(NamedTuple):
     members: int
 
 
-def read_payloads(database: Database, blobs: Mapping[int, tuple[int, bytes]]) -> dict[int, Payload]:
-    """Return what payloads say that fit a schema of their domain; they may be written as text, two digits a byte."""
-    layouts = _read_layouts(database)
-    said = {blob: _read_payload(layouts, *blob) for blob in {*blobs.values()}}
-    return {at: payload for at, blob in blobs.items() if (payload := said[blob]) is not None}
+def read_payloads(database: Database, domain: Int64, blob: Int64) -> dict[int, Payload]:
+    """Return what payloads say that fit a schema of their domain, by row; `blob` are codes of texts."""
+    layouts, texts = _read_layouts(database), [*database.codes]
+    held = np.flatnonzero(np.array([*map(bool, texts), False])[blob])
+    alike = distinct(domain[held], blob[held])
+    said = [_read_payload(layouts, domain, texts[code]) for domain, code in alike.lines.T.tolist()]
+    by_row = {row: said[place] for row, place in zip(held.tolist(), alike.index.tolist(), strict=True)}
+    fit = {row: payload for row, payload in by_row.items() if payload is not None}
+    database.odd["payloads of NCCL's that fit no schema"] += len(by_row) - len(fit)
+    return fit
 
 
 def _read_payload(layouts: Mapping[tuple[int, int], _Layout], domain: int, text: bytes) -> Payload | None:
+    """Return what a payload says; it may be written as text, two digits a byte."""
     text = bytes.fromhex(str(text, "ascii")) if _DIGITS.fullmatch(text) else text
     try:
         _, schema, _, begin = _HEAD.unpack_from(text)
@@ -94,9 +100,9 @@ def with_calls(events: Events, payloads: Mapping[int, Payload]) -> Events:
     held = zip(find_outermost(events, records, ranges).tolist(), events.name[ranges].tolist(), strict=True)
     kinds = {record: events.names[code].removeprefix(NCCL) for record, code in held}
     args = {record: _describe(kinds.get(record, ""), said[record], members) for record in {*kinds, *said} - {UNKNOWN}}
-    args |= _without_launch(events, records, args)
     calls = {row: call for row, one in args.items() if (call := call_of(one)) is not None}
-    codes = {call: code for code, call in enumerate(dict.fromkeys(calls.values()))}
+    calls |= _without_launch(events, records, calls)
+    codes = Codes[Call]()
     column, external = events.call.copy(), events.external.copy()
     column[[*calls]] = [codes[call] for call in calls.values()]
     external[records] = records
@@ -104,24 +110,21 @@ def with_calls(events: Events, payloads: Mapping[int, Payload]) -> Events:
     return replace(events, call=column, calls=tuple(codes), external=external).take(kept)
 
 
-def _without_launch(events: Events, records: Int64, args: Mapping[int, Args]) -> dict[int, Args]:
+def _without_launch(events: Events, records: Int64, calls: Mapping[int, Call]) -> dict[int, Call]:
     """Return calls for kernels without a launch whose name leaves the kind open: those of their like.
 
     What a stream of NCCL's runs is one communicator's: where all others of the name are of one kind, they are, too.
     """
     rows = events.called(Category.KERNEL, leaves_kind_open)
     rows = rows[events.kind[rows] == Kind.COMM]
-    launches = launch_rows(events.category, events.correlation, events.start_ns, events.correlation[rows])
-    like = distinct(events.name[rows], events.device[rows], events.stream[rows]).index.tolist()
-    told: dict[int, set[tuple[str, str, int]]] = defaultdict(set)
-    for kernels, record in zip(like, find_outermost(events, records, launches).tolist(), strict=True):
-        if record in args:
-            told[kernels].add((args[record].collective, args[record].group_name, args[record].group_size))
-    found = {}
-    for row, kernels, launch in zip(rows.tolist(), like, launches.tolist(), strict=True):
-        if launch < 0 and len(told[kernels]) == 1:
-            ((kind, name, size),) = told[kernels]
-            found[row] = Args(collective=kind, group_name=name, group_size=size)
+    launches = events.launched_by(events.correlation[rows])
+    around = find_outermost(events, records, launches)
+    found = dict[int, Call]()
+    for like in rows_by(distinct(events.name[rows], events.device[rows], events.stream[rows]).index).values():
+        told = [calls[record] for record in around[like].tolist() if record in calls]
+        kinds = {Call(one.kind, UNKNOWN, UNKNOWN, "", one.group) for one in told}
+        if len(kinds) == 1:
+            found |= dict.fromkeys(rows[like][launches[like] < 0].tolist(), *kinds)
     return found
 
 

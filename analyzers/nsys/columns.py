@@ -9,14 +9,17 @@ NVTX_EVENTS      operators, annotations  globalTid
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
+from itertools import chain
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, distinct, find, values_at
-from analyzers.nsys.database import Database, Rows, get
+from analyzers.nsys.collectives import Payload, read_payloads
+from analyzers.nsys.database import ODD_ROWS, Database, Rows, get
 from analyzers.trace import Args, CallColumns, Category, Codes, Decoded, EventPart, Marks
 
 CUPTI = "CUPTI_ACTIVITY_KIND_"
@@ -24,132 +27,112 @@ DEVICE_TABLES = _KERNELS, _COPIES, _SETS = f"{CUPTI}KERNEL", f"{CUPTI}MEMCPY", f
 # A process's number and a thread's in it are one.
 THREADS = 1 << 24
 _NO_STREAM, _MOST_NS = (1 << 32) - 1, 1 << 61
-_ON_DEVICE = "start end deviceId streamId correlationId? graphNodeId?"
-_OF_DEVICE = {"device": "deviceId", "in_device": "", "from_device": "srcDeviceId", "to_device": "dstDeviceId"}
-_OF_DEVICE |= {"stream": "streamId", "bytes": "bytes", "grid": "grid"}
+
 _GRID = "gridX? gridY? gridZ? blockX? blockY? blockZ?"
+_ON_DEVICE = "start end deviceId streamId correlationId? graphNodeId?"
+_COPIED = "bytes? srcDeviceId? dstDeviceId? copyKind? srcKind? dstKind?"
+_SYNCED = "start end correlationId? deviceId? streamId? eventSyncId? syncType"
+# All tables but that of ranges: columns that are read, the category of rows, and names, made of what columns stand for.
+_TABLES = (
+    (_KERNELS, f"{_ON_DEVICE} {_GRID} demangledName", Category.KERNEL, "{demangledName}"),
+    (_COPIES, f"{_ON_DEVICE} {_COPIED}", Category.MEMCPY, "Memcpy {copyKind} ({srcKind} -> {dstKind})"),
+    (_SETS, f"{_ON_DEVICE} bytes? memKind?", Category.MEMSET, "Memset ({memKind})"),
+    (f"{CUPTI}RUNTIME", "start end globalTid correlationId? nameId", Category.LAUNCH, "{nameId}"),
+    (f"{CUPTI}OVERHEAD", "start end globalTid? nameId", Category.OVERHEAD, "{nameId}"),
+    ("PROFILER_OVERHEAD", "start end globalTid? nameId", Category.OVERHEAD, "{nameId}"),
+    (f"{CUPTI}SYNCHRONIZATION", _SYNCED, Category.SYNC, "{syncType}"),
+)
+# CUPTI's kinds of copies, of memory and of synchronizations, by number; other columns that name rows hold strings' ids.
+_MOVE = ("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD")
+_MOVES = dict(enumerate(_MOVE))
+_MEMORY = dict(enumerate(("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")))
+_WAITS = dict(enumerate(("Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")))
+_KINDS = {"copyKind": _MOVES, "srcKind": _MEMORY, "dstKind": _MEMORY, "memKind": _MEMORY, "syncType": _WAITS}
+# What names are rid of: the version of a call's interface (cudaLaunchKernel_v7000), types of constants (int)4, (bool)1.
+_UNTOLD = re.compile(r"_v\d{4,}$|\((?:(bool)|(?:unsigned |signed )?(?:int|long|short|char|long long))\)(-?\d+)")
+# What rows on devices alone have, by the name that `assemble` has for it.
+_OF_DEVICE = {"device": "deviceId", "in_device": "", "from_device": "srcDeviceId", "to_device": "dstDeviceId"}
+_OF_DEVICE |= {"stream": "streamId", "bytes": "bytes"}
+
 # Ranges that push and pop made; and those with a start and an end of their own, where these are on one thread.
 _PUSHED = "eventType = 59"
 _STARTED = f"({_PUSHED} OR eventType = 60 AND coalesce(endGlobalTid, globalTid) = globalTid)"
 # PyTorch's text of a range: `aten::mm, seq = 7, op_id = 9910`; shapes may follow. No two have one op_id.
 _TEXT = "substr(text, 1, coalesce(nullif(instr(text, ', op_id = '), 0) + 9, 65536))"
 _BLOB = "CASE WHEN domainId > 0 THEN CAST(substr(binaryData, 1, 4096) AS BLOB) END"
-
-# Calls of CUDA with the version of their interface behind them: cudaLaunchKernel_v7000.
-_VERSION = re.compile(r"_v\d{4,}$")
-# Constants among template arguments with their types: (int)4, (bool)1.
-_TYPED = re.compile(r"\((?:(bool)|(?:unsigned |signed )?(?:int|long|short|char|long long))\)(-?\d+)")
-# CUPTI's kinds of copies, of memory and of synchronizations, by number.
-_MOVE = ("?", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP", "HtoD", "DtoH", "DtoD")
-_MOVES = dict(enumerate(_MOVE))
-_MEMORY = dict(enumerate(("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")))
-_WAITS = dict(enumerate(("Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")))
-_ODD = "Unknown"
 # PyTorch's operators have a namespace; of what else it records some are users' ranges.
 _OPERATOR = re.compile(r"(?!FSDP::)[\w.]+::|record_param_comms$|detach_?$")
 
 
 class Process:
-    """Rows of one process in the making; `blobs` are payloads, each with its domain, by the position of its range."""
+    """Rows of one process in the making, and the `payloads` in them."""
 
     def __init__(self, database: Database, pid: int | None) -> None:
-        self._database, self._pid = database, pid
-        self._names, self._grids = Codes[str](), CallColumns()
-        self.blobs: dict[int, tuple[int, bytes]] = {}
+        self._database, self._pid, self._names = database, pid, Codes[str]()
+        self.payloads: dict[int, Payload] = {}
         strings = database.read("StringIds", "id value!", texts={"value": "substr(value, 1, 65536)"})
-        texts = database.texts(strings["value"])
-        self._strings = defaultdict[int, str](str, zip(strings["id"].tolist(), texts, strict=True))
+        self._strings = dict(zip(strings["id"].tolist(), database.texts(strings["value"]), strict=True))
 
     def decoded(self) -> Decoded:
         """Return all rows, those of devices first, as `assemble` takes them. Raises UnreadableTrace, TooLarge."""
-        on_device = [*self._on_device()]
-        wanted = "start end globalTid correlationId?"
-        calls = [self._named(f"{CUPTI}RUNTIME", Category.LAUNCH, wanted, "nameId", self._name_call)]
-        for table in (f"{CUPTI}OVERHEAD", "PROFILER_OVERHEAD"):
-            calls.append(self._named(table, Category.OVERHEAD, "start end globalTid?", "nameId", self._name_call))
-        about, ranges = "start end correlationId? deviceId? streamId? eventSyncId?", self._ranges()
-        syncs = self._named(
-            f"{CUPTI}SYNCHRONIZATION", Category.SYNC, about, "syncType", lambda kind: _WAITS.get(kind, _ODD)
-        )
-        parts = [*on_device, *calls, ranges, syncs]
-        first = np.cumsum([0, *(len(part["start"]) for part in parts)])
-        ranges_at, syncs_at, total = first[-3:].tolist()
-        self._keep_blobs(ranges, ranges_at)
-        numbered = np.flatnonzero(ranges["number"] >= 0)
-
-        def joined(name: str, parts: list[Rows] = parts) -> Int64:
-            return np.concatenate([get(part, name) for part in parts])
-
-        start_ns, thread = joined("start"), joined("globalTid")
-        columns = {
-            "category": joined("category").astype(np.int8),
-            "name": joined("name"),
+        rows = self._rows()
+        self.payloads = read_payloads(self._database, rows["domainId"], get(rows, "blob"))
+        category, start_ns, thread = rows["category"], rows["start"], rows["globalTid"]
+        on_device = {name: column[category <= Category.MEMSET] for name, column in rows.items()}
+        numbered, syncs = np.flatnonzero(rows["number"] >= 0), np.flatnonzero(category == Category.SYNC)
+        grids, alike = CallColumns(), distinct(*(on_device[side] for side in _GRID.replace("?", "").split()))
+        sizes = [Args(grid=msgspec.Raw(str(line).encode())) for line in alike.lines.T.tolist()]
+        columns: dict[str, NDArray[Any]] = {
+            "category": category.astype(np.int8),
+            "name": rows["name"],
             "start_ns": start_ns,
-            "dur_ns": joined("end") - start_ns,
-            "position": np.arange(total),
+            "dur_ns": rows["end"] - start_ns,
+            "position": np.arange(len(start_ns)),
             "thread": np.where(thread < 0, UNKNOWN, thread % THREADS),
-            "process": np.zeros(total, dtype=np.int64),
-            "correlation": joined("correlationId"),
-            "external": np.full(first[len(on_device) + 1], UNKNOWN),
-            **{name: joined(column, on_device) for name, column in _OF_DEVICE.items()},
-            "graph": np.concatenate([_graphs(part) for part in on_device]),
-            "forward_row": ranges_at + numbered,
-            "forward": ranges["number"][numbered],
+            "process": np.zeros_like(start_ns),
+            "correlation": rows["correlationId"],
+            "external": np.full(np.count_nonzero(category <= Category.LAUNCH), UNKNOWN),
+            **{name: get(on_device, column) for name, column in _OF_DEVICE.items()},
+            "grid": np.where(on_device["gridX"] < 0, UNKNOWN, grids.grids(sizes)[alike.index]),
+            "graph": _find_graphs(on_device),
+            "forward_row": numbered,
+            "forward": rows["number"][numbered],
             "forward_thread": np.full(len(numbered), UNKNOWN),
-            "sync_row": np.arange(syncs_at, total),
-            "sync_device": syncs["deviceId"],
-            "sync_stream": syncs["streamId"],
-            **self._waited(syncs["eventSyncId"]),
+            "sync_row": syncs,
+            "sync_device": rows["deviceId"][syncs],
+            "sync_stream": rows["streamId"][syncs],
+            **self._waited(rows["eventSyncId"][syncs]),
         }
-        return Decoded(EventPart(total, total, columns), 1, tuple(self._names), {}, self._grids, Marks(), 0)
+        part = EventPart(len(start_ns), len(start_ns), columns)
+        return Decoded(part, 1, tuple(self._names), {}, grids, Marks(), 0)
 
-    def _keep_blobs(self, ranges: Rows, first: int) -> None:
-        texts, blob = [*self._database.codes], get(ranges, "blob")
-        rows = np.flatnonzero(np.array([*map(bool, texts), False])[blob])
-        said = zip(rows.tolist(), get(ranges, "domainId")[rows].tolist(), blob[rows].tolist(), strict=True)
-        self.blobs = {first + row: (domain, texts[code]) for row, domain, code in said}
+    def _rows(self) -> Rows:
+        """Return all rows that have times, and what tables say of them."""
+        parts = [*(self._named(*table) for table in _TABLES), self._ranges()]
+        rows = {name: np.concatenate([get(part, name) for part in parts]) for name in {*chain(*parts)}}
+        times = np.stack([rows["start"], rows["end"]])
+        timed = ((times > -_MOST_NS) & (times < _MOST_NS)).all(axis=0)
+        self._database.odd[ODD_ROWS] += int((~timed).sum())
+        rows["streamId"][rows["streamId"] == _NO_STREAM] = UNKNOWN
+        return rows if timed.all() else {name: column[timed] for name, column in rows.items()}
 
     def _read(self, table: str, wanted: str, where: str = "1", texts: Mapping[str, str] | None = None) -> Rows:
-        """Return this process's rows of a table that have times."""
+        """Return this process's rows of a table."""
         column, past = ("globalPid", 1) if self._database.has(table, "globalPid") else ("globalTid", THREADS)
         if self._pid is not None and self._database.has(table, column):
             where += f" AND {column} >= {self._pid} AND {column} < {self._pid + past}"
-        rows = self._database.read(table, wanted, where, texts)
-        start, end = get(rows, "start"), get(rows, "end")
-        timed = (np.minimum(start, end) > -_MOST_NS) & (np.maximum(start, end) < _MOST_NS)
-        if "streamId" in rows:
-            rows["streamId"] = np.where(rows["streamId"] == _NO_STREAM, UNKNOWN, rows["streamId"])
-        self._database.odd += int((~timed).sum())
-        return rows if timed.all() else {name: column[timed] for name, column in rows.items()}
+        return self._database.read(table, wanted, where, texts)
 
-    def _named(self, table: str, category: Category, wanted: str, by: str, name_of: Callable[..., str]) -> Rows:
-        """Return a table's rows with a category, and with names by some of its columns, each made once."""
-        rows = self._read(table, f"{wanted} {by}")
-        alike = distinct(*(rows[column.rstrip("?")] for column in by.split()))
-        names = np.array([self._names[name_of(*line)] for line in alike.lines.T.tolist()], dtype=np.int64)
-        return rows | {"name": names[alike.index], "category": np.full(len(alike.index), category)}
-
-    def _on_device(self) -> Iterator[Rows]:
-        kernels = self._named(_KERNELS, Category.KERNEL, f"{_ON_DEVICE} {_GRID}", "demangledName", self._name_kernel)
-        alike = distinct(*(kernels[side] for side in _GRID.replace("?", "").split()))
-        grids = [Args(grid=msgspec.Raw(str(line).encode())) for line in alike.lines.T.tolist()]
-        yield kernels | {"grid": self._grids.grids(grids)[alike.index]}
-        wanted = f"{_ON_DEVICE} bytes? srcDeviceId? dstDeviceId?"
-        yield self._named(_COPIES, Category.MEMCPY, wanted, "copyKind? srcKind? dstKind?", _name_copy)
-        yield self._named(
-            _SETS,
-            Category.MEMSET,
-            f"{_ON_DEVICE} bytes?",
-            "memKind?",
-            lambda kind: f"Memset ({_MEMORY.get(kind, _ODD)})",
-        )
-
-    def _name_call(self, number: int) -> str:
-        return _VERSION.sub("", self._strings[number])
-
-    def _name_kernel(self, number: int) -> str:
-        constant = ("true", "false")
-        return _TYPED.sub(lambda typed: constant[typed[2] == "0"] if typed[1] else typed[2], self._strings[number])
+    def _named(self, table: str, wanted: str, category: Category, name: str) -> Rows:
+        """Return a table's rows with a category, and with names, each made once."""
+        rows, by = self._read(table, wanted), re.findall(r"{(\w+)}", name)
+        alike = distinct(*(rows[column] for column in by))
+        words = [_KINDS.get(column, self._strings) for column in by]
+        codes = np.zeros(len(alike), dtype=np.int64)
+        for place, line in enumerate(alike.lines.T.tolist()):
+            said = (of.get(number, "Unknown") for of, number in zip(words, line, strict=True))
+            codes[place] = self._names[_UNTOLD.sub(_tell, name.format_map(dict(zip(by, said, strict=True))))]
+        return rows | {"name": codes[alike.index], "category": np.full(len(alike.index), category)}
 
     def _ranges(self) -> Rows:
         has_blobs = self._database.has_blobs and self._database.has("NVTX_EVENTS", "binaryData", "domainId")
@@ -159,7 +142,7 @@ class Process:
         alike = distinct(rows["text"], rows["textId"])
         text, registered = alike.columns
         said = zip(self._database.texts(text), registered.tolist(), strict=True)
-        ranges = [_parse_range(own or self._strings[number]) for own, number in said]
+        ranges = [_parse_range(own or self._strings.get(number, "")) for own, number in said]
         lines = np.array([(self._names[name], *more) for name, *more in ranges], dtype=np.int64).reshape(-1, 3)
         name, is_operator, sequence = lines[alike.index].T
         category = np.where(is_operator, Category.OPERATOR, Category.ANNOTATION)
@@ -174,20 +157,21 @@ class Process:
         return {name: values_at(events[column], found) for name, column in told.items()}
 
 
+def _tell(untold: re.Match[str]) -> str:
+    """Return what stays of what names are rid of: a constant."""
+    return ("true", "false")[untold[2] == "0"] if untold[1] else untold[2] or ""
+
+
 def _parse_range(text: str) -> tuple[str, bool, int]:
     """Return a range's name, whether it is an operator, and autograd's number of it, where PyTorch wrote one."""
     said, is_of_pytorch, _ = text.partition(", op_id = ")
     name, _, number = said.partition(", seq = ")
     if is_of_pytorch and number.isdecimal():
         return name, True, int(number[:18])
-    return said if is_of_pytorch else text, bool(is_of_pytorch and _OPERATOR.match(said)), UNKNOWN
+    return said, bool(is_of_pytorch and _OPERATOR.match(said)), UNKNOWN
 
 
-def _name_copy(kind: int, source: int, target: int) -> str:
-    return f"Memcpy {_MOVES.get(kind, _ODD)} ({_MEMORY.get(source, _ODD)} -> {_MEMORY.get(target, _ODD)})"
-
-
-def _graphs(rows: Rows) -> Int64:
+def _find_graphs(rows: Rows) -> Int64:
     """Return the graph that launched each row, by the least of its nodes in a launch; -1 for none."""
     node, launches = rows["graphNodeId"], distinct(rows["correlationId"])
     least = np.full(len(launches), _MOST_NS)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -32,6 +33,7 @@ _LEAST_ROW_BYTES, _LEAST_LENGTH = 8, 1 << 20
 _TICK, _FREE_TICKS, _TICKS_PER_MB = 1_000_000, 10, 8
 _FUNCTIONS = frozenset({"coalesce", "instr", "nullif", "substr"})
 _SHOWN, _LONGEST = re.compile("[^ -~]+"), 80
+ODD_ROWS = "rows of which a value is no whole number, or no time"
 Rows = dict[str, Int64]
 
 
@@ -41,12 +43,12 @@ def export_command(name: str = "REPORT.nsys-rep") -> str:
 
 
 class Database:
-    """An open export: `columns` of its ordinary tables, `codes` of each text that was read, how many rows are `odd`."""
+    """An open export: `columns` of its ordinary tables, `codes` of each text that was read, what was `odd`."""
 
     def __init__(self, path: Path, budget: Budget, connection: sqlite3.Connection) -> None:
         self.path, self._budget, self._connection = path, budget, connection
         self._nbytes, self.codes = path.stat().st_size, Codes[bytes]()
-        self._ticks = self._taken = self.odd = 0
+        self._ticks, self._taken, self.odd = 0, 0, Counter[str]()
         connection.set_progress_handler(self._is_too_much, _TICK)
         connection.text_factory = bytes
         connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON")
@@ -64,12 +66,15 @@ class Database:
         return self._ticks > _FREE_TICKS + _TICKS_PER_MB * (self._nbytes >> 20)
 
     def _find_columns(self) -> Mapping[str, set[str]]:
-        """Return what may be read. A table without a page is virtual, a hidden column the file's SQL computes."""
+        """Return what may be read. A table without a page is virtual, a hidden column the file's SQL computes.
+
+        Nothing is read of the tables of enumerations, which are most.
+        """
         found = defaultdict[str, set[str]](set)
-        of_tables = "sqlite_master AS t, pragma_table_xinfo(t.name) AS c WHERE t.type = 'table' AND rootpage > 0"
-        for batch in self.batches(f"SELECT t.name, c.name FROM {of_tables} AND hidden = 0"):
-            for table, column in batch:
-                found[str(table, errors="replace")].add(str(column, errors="replace"))
+        read = "t.type = 'table' AND t.name NOT GLOB 'ENUM_*' AND rootpage > 0 AND hidden = 0"
+        of_tables = f"SELECT t.name, c.name FROM sqlite_master AS t, pragma_table_xinfo(t.name) AS c WHERE {read}"
+        for table, column in chain.from_iterable(self.batches(of_tables)):
+            found[str(table, errors="replace")].add(str(column, errors="replace"))
         return dict(found)
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: object) -> int:
@@ -126,26 +131,25 @@ class Database:
         }
         count = len(said)
         said |= {name: f"coalesce({text}, '')" for name, text in (texts or {}).items()}
-        pieces: list[list[Int64]] = [[np.zeros(0, dtype=np.int64)] for _ in said]
+        columns = [array("q") for _ in said]
         sql = f"SELECT {', '.join(said.values())} FROM {table} NOT INDEXED WHERE {where}"
         for batch in self.batches(sql) if table in self.columns else ():
-            columns = self._whole_numbers(batch, count)
-            columns[count:] = (array("q", map(self.codes.__getitem__, column)) for column in columns[count:])
-            for piece, column in zip(pieces, columns, strict=False):  # without a sound row there are no columns
-                piece.append(np.frombuffer(column, dtype=np.int64))
+            for column, values in zip(columns, self._encode(batch, count), strict=False):  # none without a sound row
+                column.extend(values)
             self._taken += len(batch)
             self._budget.check(self._taken * ROW_BYTES + 2 * self.codes.nbytes, f"{self._taken:,} or more rows of it")
-        return dict(zip(said, map(np.concatenate, pieces), strict=True))
+        return {name: np.frombuffer(column, dtype=np.int64) for name, column in zip(said, columns, strict=True)}
 
-    def _whole_numbers(self, batch: list[tuple[Any, ...]], count: int) -> list[Any]:
-        """Return the columns of rows, the first so many as whole numbers, without rows that have none there."""
+    def _encode(self, batch: list[tuple[Any, ...]], count: int) -> list[array[int]]:
+        """Return the columns of rows, the first so many whole numbers, the others texts; without rows that are odd."""
         columns = [*zip(*batch, strict=True)]
         try:
-            return [*(array("q", column) for column in columns[:count]), *columns[count:]]
+            numbers = [array("q", column) for column in columns[:count]]
         except TypeError:
             sound = [row for row in batch if all(type(value) is int for value in row[:count])]
-            self.odd += len(batch) - len(sound)
-            return self._whole_numbers(sound, count)
+            self.odd[ODD_ROWS] += len(batch) - len(sound)
+            return self._encode(sound, count)
+        return numbers + [array("q", map(self.codes.__getitem__, column)) for column in columns[count:]]
 
 
 def get(rows: Rows, name: str) -> Int64:
@@ -168,16 +172,12 @@ def opened(path: Path, budget: Budget) -> Iterator[Database]:
             raise UnreadableTrace(
                 f"{path}: its export has not ended ({beside.name} is beside it): wait, or export again"
             )
-    connection = None
     try:
-        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(path.stat().st_size, _LEAST_LENGTH))
-        connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        yield Database(path, budget, connection)
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)) as connection:
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, max(path.stat().st_size, _LEAST_LENGTH))
+            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            yield Database(path, budget, connection)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         # SQLite quotes the file's own text, whatever that is.
         said = "it asks for too much work" if str(error) == "interrupted" else _SHOWN.sub(" ", str(error))[:_LONGEST]
         raise damaged(path, said) from error
-    finally:
-        if connection is not None:
-            connection.close()

@@ -14,7 +14,7 @@ from typing import Any
 from analyzers.errors import TooLarge, UnreadableTrace
 from analyzers.memory import Budget, budget_of, cores
 from analyzers.notices import Code, Notice
-from analyzers.nsys.collectives import read_payloads, with_calls
+from analyzers.nsys.collectives import with_calls
 from analyzers.nsys.columns import CUPTI, DEVICE_TABLES, THREADS, Process
 from analyzers.nsys.database import Database, export_command, opened
 from analyzers.trace import Header, Input, ProcessRows, Trace, assemble, with_copy_collectives, yield_notices
@@ -48,15 +48,15 @@ def _read_export(
 
 def _find_processes(database: Database) -> list[int | None]:
     """Return the processes that have device rows, in order; None for those of an export that names none."""
-    found: set[int | None] = set()
+    found: set[tuple[object]] = set()
     for table in filter(database.has, DEVICE_TABLES):
         pid = "globalPid" if database.has(table, "globalPid") else "NULL"
-        for batch in database.batches(f"SELECT DISTINCT {pid} FROM {table} NOT INDEXED"):
-            found |= {pid if type(pid) is int else None for (pid,) in batch}
-    if len(found) > _MOST_PROCESSES:
-        raise TooLarge(f"{database.path}: has {len(found):,} processes, where {_MOST_PROCESSES:,} are read: damaged?")
+        found.update(*database.batches(f"SELECT DISTINCT {pid} FROM {table} NOT INDEXED"))
+    pids = sorted(pid for (pid,) in found if type(pid) is int)
+    if len(pids) > _MOST_PROCESSES:
+        raise TooLarge(f"{database.path}: has {len(pids):,} processes, where {_MOST_PROCESSES:,} are read: damaged?")
     # Beside processes, rows of none are of nobody's.
-    return [*sorted(pid for pid in found if pid is not None)] or [*found]
+    return [*pids] or [None] * bool(found)
 
 
 def _read_header(database: Database) -> Header:
@@ -103,12 +103,9 @@ class _Processes(Sequence[ProcessRows]):
         with opened(self.path, self.budget) as database:
             process = Process(database, pid)
             decoded = process.decoded()
-            payloads = read_payloads(database, process.blobs)
         built = assemble(decoded, self.base_ns)
-        events = with_calls(built.processes[0].events, payloads)
-        odd = {"rows of which a value is no whole number, or no time": database.odd}
-        odd["payloads of NCCL's that fit no schema"] = len(process.blobs) - len(payloads)
-        lost = [f"{count:,} {what}" for what, count in odd.items() if count]
+        events = with_calls(built.processes[0].events, process.payloads)
+        lost = [f"{count:,} {what}" for what, count in database.odd.items() if count]
         notices = tuple(yield_notices(self.path.name, lost, built.endless))
         return ProcessRows("" if pid is None else str(pid // THREADS % THREADS), with_copy_collectives(events), notices)
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, values_at
 from analyzers.run.partners import Partners, SharedNames, find_partners, first_difference, shared_names
-from analyzers.trace import LIGHT_STEP, STEP, Category, Events, Kind, launch_rows
+from analyzers.trace import LIGHT_STEP, STEP, Category, Events, Kind
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def retime(full: Events, light: Events, window: str = "light") -> Joined | Misma
 
 def _launch_ends(events: Events) -> Int64:
     """Return when the call returned that launched each row, UNKNOWN for none."""
-    calls = launch_rows(events.category, events.correlation, events.start_ns, events.correlation)
+    calls = events.launched_by(events.correlation)
     return values_at(events.end_ns, calls)
 
 

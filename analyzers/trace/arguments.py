@@ -198,8 +198,8 @@ class Codes(dict[K, int]):
 
     def __missing__(self, key: K) -> int:
         self[key] = code = len(self)
-        parts = key if isinstance(key, tuple) else (key,)
-        self.nbytes += _ENTRY_BYTES + sum(map(sys.getsizeof, parts))
+        nbytes = sum(map(sys.getsizeof, key)) if isinstance(key, tuple) else sys.getsizeof(key)
+        self.nbytes += _ENTRY_BYTES + nbytes
         return code
 
 

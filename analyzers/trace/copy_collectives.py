@@ -19,7 +19,7 @@ import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, is_in, rows_by
 from analyzers.trace.collective_calls import kind_of_call
-from analyzers.trace.events import Events, launch_rows
+from analyzers.trace.events import Events
 from analyzers.trace.kernel_names import Category, Kind, path_of
 from analyzers.trace.libraries import COALESCED, Collective, only_signals
 from analyzers.trace.range_names import COLLECTIVE_CALLS, KERNEL_LAUNCH
@@ -35,12 +35,11 @@ def with_copy_collectives(events: Events) -> Events:
     if not len(copies) or not len(calls):
         return events
     kernels = _moving_kernels(events)
-    wanted = events.correlation[np.r_[copies, kernels]]
-    launches = launch_rows(events.category, events.correlation, events.start_ns, wanted)
+    launches = events.launched_by(events.correlation[np.r_[copies, kernels]])
     around = find_outermost(events, calls, launches)
     of_copies, of_kernels = around[: len(copies)], around[len(copies) :]
-    alone = (of_copies >= 0) & ~np.isin(of_copies, of_kernels) & ~_of_batches(events, launches, len(copies))
-    alone &= ~np.isin(of_copies, np.r_[_of_one(events, calls), _of_lost(events, calls)])
+    alone = (of_copies >= 0) & ~is_in(of_copies, of_kernels) & ~_of_batches(events, launches, len(copies))
+    alone &= ~is_in(of_copies, np.r_[_of_one(events, calls), _of_lost(events, calls)])
     kind = events.kind.copy()
     kind[copies[alone]] = Kind.COMM
     return replace(events, kind=kind)
@@ -49,9 +48,8 @@ def with_copy_collectives(events: Events) -> Events:
 def _moving_kernels(events: Events) -> Int64:
     """Return the kernels of communication but those that only signal."""
     rows = np.flatnonzero((events.category == Category.KERNEL) & (events.kind == Kind.COMM))
-    codes = np.unique(events.name[rows])
-    signalling = [code for code in codes.tolist() if only_signals(path_of(events.names[code]))]
-    return rows[~np.isin(events.name[rows], signalling)]
+    signals = events.called(Category.KERNEL, lambda name: only_signals(path_of(name)))
+    return rows[~is_in(rows, signals)]
 
 
 def _host_calls(events: Events) -> Int64:

@@ -148,6 +148,10 @@ class Events(Columns):
             is_so[present] = bool(is_one(self.names[present]))
         return rows[is_so[code]]
 
+    def launched_by(self, correlation: Int64) -> Int64:
+        """Return for each correlation the row of the first host call that has it, UNKNOWN for none."""
+        return launch_rows(self.category, self.correlation, self.start_ns, correlation)
+
     @cached_property
     def steps(self) -> Int64:
         """Return the rows with which the profiler marks steps, by start."""

@@ -149,7 +149,7 @@ def kinds(
     """
     kernel = category == Category.KERNEL
     communicates = np.zeros(len(names), dtype=bool)
-    for code in np.unique(name[kernel]):
+    for code in np.flatnonzero(np.bincount(name[kernel])).tolist():
         communicates[code] = is_communication(names[code])
     copy = (category == Category.MEMCPY) | (category == Category.MEMSET)
     kind = np.full(len(category), Kind.HOST, dtype=np.int8)

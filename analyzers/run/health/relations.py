@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from analyzers.arrays import UNKNOWN, Int64, Mask, begins, joint, values_at
-from analyzers.trace import STEP, Events, launch_rows
+from analyzers.trace import STEP, Events
 
 _LONGEST_NUMBER = 18  # digits that an int64 holds in any case
 _NAMED = 3
@@ -43,7 +43,7 @@ class Relations:
     def call(self) -> Int64:
         """Return the row of the host call behind each device row, UNKNOWN for none."""
         events = self.events
-        return launch_rows(events.category, events.correlation, events.start_ns, events.correlation[self.device])
+        return events.launched_by(events.correlation[self.device])
 
     @cached_property
     def returned_ns(self) -> Int64:
