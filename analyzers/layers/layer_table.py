@@ -298,19 +298,19 @@ def _other_communication(windows: Windows, measured: Measured, buckets: Buckets,
 
 
 _MIXED = " on some ranks, on others "
-# Where layers come from, and what would bring the model's own modules.
+# Where layers come from, and whether a profile may bring the model's own modules.
 _NO_RANGES = {
     LayerSource.NODES: (
         "no profile holds the operators of nn.DataParallel's replicas: their forward is one line, (replicas), and "
         "layers are autograd's nodes, numbered in the order of the forward",
-        None,
+        False,
     ),
     LayerSource.OPERATORS: (
         "the trace{of} has no ranges of modules: layers are forward operators, one for each that owns "
         "parameters{names}",
-        "for the model's modules profile with with_stack=True and with_modules=True, or record with tracer",
+        True,
     ),
-    LayerSource.FSDP: ("the trace{of} has no ranges of modules: layers are the modules that FSDP wraps", None),
+    LayerSource.FSDP: ("the trace{of} has no ranges of modules: layers are the modules that FSDP wraps", False),
 }
 
 
@@ -326,9 +326,9 @@ def layer_warnings(run: RunSummary, buckets: Buckets) -> list[Notice]:
         Notice(
             Code.MODULES_NOT_TRACED,
             template.format(of=_of(ranks[source]) if len(ranks) > 1 else "", names=names),
-            remedy,
+            run.remedies.modules if has_remedy else None,
         )
-        for source, (template, remedy) in _NO_RANGES.items()
+        for source, (template, has_remedy) in _NO_RANGES.items()
         if source in ranks
     ]
     lost = [summary.rank for summary, measured in zip(run.ranks, run.measured, strict=True) if _is_lost(measured)]

@@ -6,7 +6,7 @@ Processes are told apart by `globalPid`. Times count from the session's start, w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from analyzers.notices import Code, Notice
 from analyzers.nsys.collectives import with_calls
 from analyzers.nsys.columns import CUPTI, DEVICE_TABLES, THREADS, Process
 from analyzers.nsys.database import Database, export_command, opened
-from analyzers.trace import Header, Input, ProcessRows, Trace, assemble, with_copy_collectives, yield_notices
+from analyzers.trace import Header, Input, ProcessRows, Remedies, Trace, assemble, with_copy_collectives, yield_notices
 
 _GRAPHS = f"{CUPTI}GRAPH_TRACE"
 # Half of what an int64 of nanoseconds holds: an event's time and its epoch are each within it.
@@ -35,7 +35,7 @@ def _read_export(
     """Read an export as `read_trace` does, each process's rows when asked for; nobody helps, `on_bytes` hears once."""
     budget = Budget(path, budget_of(memory, cores() if memory is None else 1))
     with opened(path, budget) as database:
-        pids, header, lost = _find_processes(database), _read_header(database), _say_lacks(database)
+        pids, header, lost = _find_processes(database), _read_header(database), tuple(_say_lacks(database))
     if not pids:
         raise UnreadableTrace(
             f"{path}: no device activity (written by {database.version}): record with `nsys profile -t cuda,nvtx`, and "
@@ -72,18 +72,17 @@ def _read_header(database: Database) -> Header:
     )
 
 
-def _say_lacks(database: Database) -> tuple[Notice, ...]:
-    """Return what is to be known of an export: what was not recorded, not exported, or is not read."""
-    name, notices = database.path.name, []
+def _say_lacks(database: Database) -> Iterator[Notice]:
+    """Yield what is to be known of an export: what was not recorded, not exported, or is not read."""
+    name = database.path.name
     if database.has(_GRAPHS) and any(database.batches(f"SELECT 1 FROM {_GRAPHS} LIMIT 1")):
         text = "CUDA graphs are recorded whole, and their kernels are missing: record with --cuda-graph-trace=node"
-        notices.append(Notice(Code.TRACE_INCOMPLETE, f"{name}: {text}"))
+        yield Notice(Code.TRACE_INCOMPLETE, f"{name}: {text}")
     if database.has("NVTX_PAYLOAD_SCHEMAS") and not database.has_blobs:
         text = "sizes, peers and communicators of NCCL's calls are not in it: export again with --include-blobs=true"
-        notices.append(Notice(Code.EXPORT_LACKS, f"{name}: {text}"))
+        yield Notice(Code.EXPORT_LACKS, f"{name}: {text}")
     if database.has("GPU_METRICS"):
-        notices.append(Notice(Code.EXPORT_LACKS, f"{name}: metrics of GPUs are in it, and are not read"))
-    return tuple(notices)
+        yield Notice(Code.EXPORT_LACKS, f"{name}: metrics of GPUs are in it, and are not read")
 
 
 @dataclass(frozen=True)
@@ -118,4 +117,6 @@ def _remedy(name: str) -> str | None:
 
 
 _MARKING = 'call torch.cuda.nvtx.range_push("step") and range_pop() around each step (-t cuda,nvtx): --steps step'
-NSYS = Input((".sqlite",), re.compile(b"SQLite format 3\0"), _read_export, _remedy, _MARKING)
+# Modules and shapes are not read.
+_REMEDIES = Remedies(steps=_MARKING, modules=None, shapes=None)
+NSYS = Input((".sqlite",), re.compile(b"SQLite format 3\0"), _read_export, _remedy, _REMEDIES)

@@ -61,7 +61,7 @@ from analyzers.run import (
     read_ranks,
 )
 from analyzers.texts import brief
-from analyzers.trace import Category, Events, Helpers, Kind
+from analyzers.trace import Category, Events, Helpers, Kind, Remedies
 
 # Who hears of the bytes that are read, block by block.
 OnBytes = Callable[[int], None]
@@ -167,6 +167,11 @@ class RunSummary:
     rank_source: NumberedBy = NumberedBy.TRACE
 
     __repr__ = brief
+
+    @property
+    def remedies(self) -> Remedies:
+        """Return what brings into files as these what they lack."""
+        return self.ranks[0].header.remedies
 
     @cached_property
     def is_light(self) -> bool:

@@ -236,7 +236,7 @@ def notices_of(analyses: Analyses) -> Iterator[Notice]:
     yield from cost_warnings(run)
     yield from expert_notices(exchanged, analyses.experts)
     yield from distortion_warnings(analyses.cost)
-    yield from compute_notices(analyses.computed)
+    yield from compute_notices(analyses.computed, run.remedies)
     yield from _shared_devices(analyses.subject)
     if analyses.why_no_causes is not None:
         yield Notice(Code.CHARGES_ARE_NULL, f"what steps consist of is not known (charges): {analyses.why_no_causes}")
@@ -259,7 +259,7 @@ def _unmarked_warnings(run: RunSummary, rows: Breakdown) -> list[Notice]:
     text += _say_unlike([rank for rank in run.ranks if rank.rank in ranks], len(ranks) < len(run.ranks))
     candidates = [one for rank in run.ranks if rank.rank in ranks for one in rank.step_candidates]
     if not candidates:
-        return [Notice(Code.STEPS_ARE_NOT_MARKED, text, run.ranks[0].header.marking)]
+        return [Notice(Code.STEPS_ARE_NOT_MARKED, text, run.remedies.steps)]
     ((name, _),) = Counter(one.name for one in candidates).most_common(1)
     first = next(one for one in candidates if one.name == name)
     often = f"{first.count:,} times, every {ms(first.period_ns)}"
@@ -289,7 +289,7 @@ def _inferred_notes(run: RunSummary) -> Iterator[Notice]:
         f"no ProfilerStep marks steps: {inferred.where}, every {ms(inferred.period_ns)} in the median; "
         f"{inferred.agrees} repeats as often"
     )
-    do = f"{run.ranks[0].header.marking}, or name another range with `--steps`"
+    do = f"{run.remedies.steps}, or name another range with `--steps`"
     yield Notice(Code.STEPS_ARE_INFERRED, text, do)
 
 

@@ -193,7 +193,7 @@ def judged(analyses: Analyses, run: RunFacts, bar: Bar) -> Judged:
         any(code.facts.weight is Weight.DAMAGE for code in codes) or bool(analyses.typical_rows.doubted.any()),
         bool(analyses.rows.unmarked.any()),
         Code.EARLY_STEPS_ALONE in codes,
-        analyses.run.ranks[0].header.marking,
+        analyses.run.remedies.steps,
         0.0 if analyses.causes is None else analyses.causes.unknown_share,
     )
 

@@ -32,7 +32,7 @@ def read_input(
     head = _head(path) if isinstance(path, Path) and not piped else b""
     kind = kind_of(head)
     trace = kind.read(path, on_bytes=on_bytes, memory=memory, helpers=helpers, piped=piped)
-    return replace(trace, header=replace(trace.header, marking=kind.marking))
+    return replace(trace, header=replace(trace.header, remedies=kind.remedies))
 
 
 def kind_of(head: bytes) -> Input:

@@ -37,7 +37,7 @@ from analyzers.trace.collective_calls import (
 from analyzers.trace.columns import ROW_BYTES, Decoded, EventPart
 from analyzers.trace.copy_collectives import find_outermost, with_copy_collectives
 from analyzers.trace.events import Events, Health, Samples, launch_rows, launch_times
-from analyzers.trace.header import Header
+from analyzers.trace.header import Header, Remedies
 from analyzers.trace.kernel_names import Category, Kind, is_communication, looks_like_communication, short_name
 from analyzers.trace.libraries import COALESCED, GLOO, GLOO_BACKEND, NCCL, SPANS, Collective, ranks_in_name
 from analyzers.trace.operator_flops import COUNTED, matrix_dtype

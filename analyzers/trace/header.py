@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from analyzers.notices import Code
 from analyzers.trace.decoding import LAST_NS, Oddity, make_readable, raw_decode
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -18,8 +19,19 @@ _GAP = _SPACE + b","
 
 
 @dataclass(frozen=True)
+class Remedies:
+    """What brings into files of a kind what one lacks, None where nothing does; by default of torch.profiler's."""
+
+    steps: str = "call profiler.step() in the loop"
+    modules: str | None = (
+        "for the model's modules profile with with_stack=True and with_modules=True, or record with tracer"
+    )
+    shapes: str | None = Code.FLOPS_ARE_NULL.facts.do
+
+
+@dataclass(frozen=True)
 class Header:
-    """What a trace says of itself outside its events, empty where it says nothing, and how its kind marks steps."""
+    """What a trace says of itself outside its events, empty where it says nothing, and remedies of its kind of file."""
 
     base_time_ns: int = 0
     distributed: dict[str, Any] = field(default_factory=dict)
@@ -27,7 +39,7 @@ class Header:
     host_name: str | None = None
     cuda_runtime_version: int | None = None
     cuda_driver_version: int | None = None
-    marking: str = "call profiler.step() in the loop"
+    remedies: Remedies = Remedies()
 
 
 class _WrittenHeader(msgspec.Struct):

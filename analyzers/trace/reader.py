@@ -23,7 +23,7 @@ from analyzers.trace.copy_collectives import with_copy_collectives
 from analyzers.trace.decoding import Blocks, NoEvents, Oddity
 from analyzers.trace.event_stream import EventStream, explain_behind
 from analyzers.trace.events import Events
-from analyzers.trace.header import Header, Outside, outside
+from analyzers.trace.header import Header, Outside, Remedies, outside
 from analyzers.trace.kernel_names import Category
 from analyzers.trace.pieces import CannotSplit, Helpers, Split, take_pieces
 
@@ -118,14 +118,14 @@ class Input:
 
     `suffixes` are those of such files' names in a folder, `begins` matches the first bytes of any. `read` takes what
     `read_trace` takes, but for the categories. `remedy` says by the name of a file that is not read what makes one of
-    it that is. `marking` says how a program marks its steps so that such files show them.
+    it that is, `remedies` what brings into such files what one of them lacks.
     """
 
     suffixes: tuple[str, ...]
     begins: re.Pattern[bytes]
     read: Callable[..., Trace]
     remedy: Callable[[str], str | None] = lambda name: None
-    marking: str = Header.marking
+    remedies: Remedies = Header.remedies
 
 
 KINETO = Input(

@@ -1,5 +1,6 @@
 """Nsight Systems' exports: ranks, names, calls and sizes of small databases; laws over the real ones."""
 
+import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -15,6 +16,11 @@ from tests.support import nsys_exports as nsys
 from tests.support.nsys_exports import PUBLIC, ROUNDS, nvtx, ranks, write
 from tracer.reading import Readers, read_lanes
 
+TRUTH = {
+    "h100_2gpu_1s": ([22_385_163, 22_444_359], 0),
+    "mfu_2gpu_before": ([253_690_832, 256_095_624], 33),
+    "mfu_2gpu_after": ([227_484_352, 227_608_953], 31),
+}
 REAL = pytest.mark.skipif(not PUBLIC.is_dir(), reason="no shared folder")
 
 
@@ -229,6 +235,17 @@ def test_where_no_step_is_marked_it_is_said_how_nsys_sees_one(tmp_path, lacks, t
     assert "profiler.step()" not in said
 
 
+@pytest.mark.parametrize("path", ["synthetic", *(pytest.param(name, marks=REAL) for name in TRUTH)])
+def test_no_notice_of_an_export_asks_for_options_of_torch_profiler(tmp_path, path):
+    rows = ranks()
+    rows["NVTX_EVENTS"] += [nvtx(rank, 5, 9_000, "AddmmBackward0, seq = 5, op_id = 99") for rank in (0, 1)]
+    path = write(tmp_path / "a.sqlite", rows) if path == "synthetic" else PUBLIC / f"{path}.sqlite"
+    notices = _warnings(path)
+    assert {Code.MODULES_NOT_TRACED, Code.FLOPS_ARE_NULL} & {one.code for one in notices}
+    for one in notices:
+        assert not re.search(r"with_stack|with_modules|record_shapes|profiler\.step", str(one)), one
+
+
 def _warnings(folder):
     run = reported(folder).run
     return [*run.warnings, *run.notes]
@@ -276,13 +293,6 @@ def _union_ns(path, device):
         SELECT sum(max(0, end - max(start, coalesce(past, start)))) FROM reached"""
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
         return database.execute(sql, (device,)).fetchone()[0]
-
-
-TRUTH = {
-    "h100_2gpu_1s": ([22_385_163, 22_444_359], 0),
-    "mfu_2gpu_before": ([253_690_832, 256_095_624], 33),
-    "mfu_2gpu_after": ([227_484_352, 227_608_953], 31),
-}
 
 
 @REAL

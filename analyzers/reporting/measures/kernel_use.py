@@ -15,6 +15,7 @@ from analyzers.rank import RankSummary, RunSummary
 from analyzers.rank.kernels import Precision, Ranked, Usage, peak_flops_per_s
 from analyzers.run import Manifest, world_size
 from analyzers.statistics import ratio
+from analyzers.trace import Remedies
 from analyzers.units import NS_PER_S, percent
 
 # Of less of the compute's time FLOPs are known, and the whole's are not said.
@@ -132,7 +133,7 @@ def compute(run: RunSummary, step_ns: float | None) -> Compute:
     )
 
 
-def compute_notices(found: Compute) -> list[Notice]:
+def compute_notices(found: Compute, remedies: Remedies) -> list[Notice]:
     """Say why FLOP/s of the step, or their share of the peak, are null."""
     if found.utilization is not None:
         return []
@@ -145,7 +146,7 @@ def compute_notices(found: Compute) -> list[Notice]:
         ]
     if not found.counted_flops:
         text = "FLOP/s are not known: no matrix operator in the trace has shapes"
-        return [Notice(Code.FLOPS_ARE_NULL, text, Code.FLOPS_ARE_NULL.facts.do)]
+        return [Notice(Code.FLOPS_ARE_NULL, text, remedies.shapes)]
     text = (
         f"FLOP/s of the step are not known: only {percent(found.coverage)} of compute time has known FLOPs, and "
         f"{100 * LEAST_COVERAGE:.0f} % are needed"
