@@ -5,7 +5,8 @@ matching -> clocks -> transfers -> what calibration says of such sizes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import accumulate, groupby
@@ -321,12 +322,31 @@ def began(run: RunSummary, clock: Clocks) -> dict[int, int]:
 
 
 def exchange(run: RunSummary, calibration: Calibration | None = None) -> Exchange:
-    """Match and measure the communication of a run; `calibration` says what its links can do."""
+    """Match and measure the communication of a run; `calibration` says what its links can do.
+
+    Its `run` has one number for a step on all ranks where steps were inferred.
+    """
     matching = match_run(run)
+    higher_by = _find_numbering(run, matching.renumbered_by)
+    if higher_by:
+        run = replace(run, ranks=tuple(rank.renumbered(higher_by.get(rank.rank, 0)) for rank in run.ranks))
+        matching = match_run(run)
     clock = clocks(run, matching)
     transferred = transfers(matching, clock, began(run, clock))
     found = Exchange(run, calibration, matching, clock, transferred, peaks(matching, transferred, calibration))
     return replace(found, transfers=_within(transferred, found.limit_gbps, found.world_size))
+
+
+def _find_numbering(run: RunSummary, renumbered_by: Mapping[int, int]) -> dict[RankNumber, int]:
+    """Return how much higher inferred steps' numbers have to be, by rank, for a step to have one number on all ranks.
+
+    Numbers that are marked stay. Where none are, the step in which the first rank begins is 0. None becomes lower: each
+    rank's first is 0.
+    """
+    marked = Counter(renumbered_by.get(rank.rank, 0) for rank in run.ranks if rank.inferred is None)
+    usual = marked.most_common(1)[0][0] if marked else max([0, *renumbered_by.values()])
+    higher_by = {rank.rank: usual - renumbered_by.get(rank.rank, 0) for rank in run.ranks if rank.inferred is not None}
+    return {rank: by for rank, by in higher_by.items() if by > 0} if renumbered_by else {}
 
 
 def _within(transferred: Transfers, limit_gbps: float | None, world_size: int) -> Transfers:

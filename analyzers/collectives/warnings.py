@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -74,6 +74,14 @@ def _numbering_warnings(exchange: Exchange) -> list[Notice]:
     messages = [
         f"rank {rank}'s steps have numbers {abs(by)} {'higher' if by > 0 else 'lower'} than others': {therefore}"
         for rank, by in exchange.matching.renumbered_by.items()
+    ]
+    renumbered = defaultdict[int, list[int]](list)
+    for summary in exchange.run.ranks:
+        renumbered[summary.renumbered_by].append(summary.rank)
+    messages += [
+        f"steps of rank {listed(ranks, 8)}, which nothing marks, are renumbered by {by:+d}, as its collectives say"
+        for by, ranks in renumbered.items()
+        if by
     ]
     return [Notice(Code.STEPS_NUMBERED_APART, message) for message in messages]
 

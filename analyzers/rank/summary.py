@@ -124,6 +124,23 @@ class Measured:
         """Return the same as of this rank of its run."""
         return replace(self, windows=replace(self.windows, rank=np.full(len(self.windows), number)))
 
+    def renumbered(self, by: int) -> Measured:
+        """Return the same with numbers of steps that are so much higher."""
+        comm, pipeline, graph = self.communication, self.pipeline, self.graph
+        return replace(
+            self,
+            windows=replace(self.windows, step=_raised(self.windows.step, by)),
+            communication=replace(comm, step=_raised(comm.step, by), window=_raised(comm.window, by)),
+            reductions=replace(self.reductions, step=_raised(self.reductions.step, by)),
+            gradients=replace(self.gradients, step=_raised(self.gradients.step, by)),
+            pipeline=pipeline and pipeline.renumbered(by),
+            graph=graph and replace(graph, steps=replace(graph.steps, number=_raised(graph.steps.number, by))),
+        )
+
+
+def _raised(step: Int64, by: int) -> Int64:
+    return np.where(step < 0, step, step + by)
+
 
 @dataclass(frozen=True, eq=False)
 class RankSummary(RankFacts):
@@ -136,6 +153,7 @@ class RankSummary(RankFacts):
     timed: Measured
     full: Measured | None
     step_candidates: tuple[Repeated, ...] = ()
+    renumbered_by: int = 0  # so much higher its inferred steps' numbers are than it counts them
     suspects: dict[str, int] = field(default_factory=dict)
 
     __repr__ = brief
@@ -149,6 +167,11 @@ class RankSummary(RankFacts):
         """Return the same as this rank of its run."""
         full = self.full and self.full.numbered(number)
         return replace(self, rank=number, timed=self.timed.numbered(number), full=full)
+
+    def renumbered(self, by: int) -> RankSummary:
+        """Return the same with numbers of steps that are so much higher."""
+        full = self.full and self.full.renumbered(by)
+        return replace(self, renumbered_by=self.renumbered_by + by, timed=self.timed.renumbered(by), full=full)
 
 
 # What reads the ranks of one file: `summarize_file`, or what does so another way.
@@ -298,7 +321,8 @@ def summarize_rank(trace: RankTrace, *, lanes: bool = False, causes: bool = Fals
             graph = with_taken(graph, trace.events, of_full.communication, of_full.reductions, of_full.gradients)
         timed, full = (timed, replace(full, graph=graph)) if full is not None else (replace(timed, graph=graph), None)
     # All else is as the trace says it.
-    said = {one.name: getattr(trace, one.name) for one in fields(RankSummary) if one.name not in ("timed", "full")}
+    own = ("timed", "full", "renumbered_by")
+    said = {one.name: getattr(trace, one.name) for one in fields(RankSummary) if one.name not in own}
     return RankSummary(**said, timed=timed, full=full)
 
 

@@ -58,10 +58,10 @@ class Analyses:
 
     def __init__(self, run: RunSummary, links: Calibration | None) -> None:
         """Match the run's communication; `links` takes the place of the run's own calibration."""
-        self.run = run
-        self.manifest = run.manifest or Manifest()
         self.exchanged: Exchange = exchange(run, links or run.calibration)
-        self.rows: Breakdown = Breakdown.joined([measured.windows for measured in run.measured])
+        self.run = self.exchanged.run
+        self.manifest = run.manifest or Manifest()
+        self.rows: Breakdown = Breakdown.joined([measured.windows for measured in self.run.measured])
 
     def column(self, column_of: Callable[[Measured], NDArray[Any]]) -> NDArray[Any]:
         """Join a column over all windows from each rank's."""

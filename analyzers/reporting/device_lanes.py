@@ -222,6 +222,7 @@ def lanes(run: RunSummary, report: Report) -> tuple[Lanes, ...]:
     Raises AnalysisError where none was, or where `report` is of another run.
     """
     exchanged = exchange(run)
+    run = exchanged.run
     if report.run.origin_ns != str(exchanged.origin_ns):
         raise AnalysisError(f"{run.name}: the report is of another run, or of another window of it")
     if all(measured.tracks is None for measured in run.measured):

@@ -5,19 +5,23 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analyzers
+from analyzers.lazy_fields import evaluated
 from analyzers.notices import Code
 from analyzers.rank.summary import summarize, with_lanes
 from analyzers.run import find
 from analyzers.run.inferred_steps import infer_steps
 from tests.support.drawing import draw
-from tests.support.samples import REPORTED, SAMPLES
+from tests.support.samples import REPORTED, RUNS, SAMPLES, summary_of
 from tests.support.tiers import cases
 from tests.support.unmarked import Outcome, outcome, outcomes
 
@@ -244,6 +248,64 @@ def test_one_ranks_marks_are_missing(tmp_path):
     assert report.run.steps_inferred
     assert [row.span_ns for row in report.windows] == [row.span_ns for row in known.windows]
     assert [one for one in report.run.notes if one.code == Code.STEPS_NUMBERED_APART]
+
+
+def cut_first_step(file: Path) -> None:
+    """Take off a trace what its host launched up to the first optimizer's end."""
+    document = json.loads(file.read_text())
+    rows = document["traceEvents"]
+    cut = min(row["ts"] + row["dur"] for row in rows if row.get("name") == SGD)
+    early = {correlation(row) for row in rows if row.get("cat") == "cuda_runtime" and row["ts"] < cut}
+    kept = [row for row in rows if row.get("ph") == "M" or (row["ts"] >= cut and correlation(row) not in early)]
+    file.write_text(json.dumps(document | {"traceEvents": kept}))
+
+
+def correlation(row: dict[str, Any]) -> int | None:
+    found: int | None = row.get("args", {}).get("correlation")
+    return found
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_an_inferred_step_has_one_number_on_all_ranks(tmp_path, late):
+    path = unmarked(tmp_path / "run", SAMPLES / "resnet18-ddp2-cured", [("ProfilerStep#",)] * 2)
+    whole = analyzers.report(analyzers.load(path))
+    cut_first_step(path / f"rank{late}.json")
+    report = analyzers.report(analyzers.load(path))
+    spans, known = ({(row.rank, row.step): row.span_ns for row in each.windows} for each in (report, whole))
+    # What was launched before the cut may have ended later, and begins the step behind it.
+    first = (late, 1)
+    assert spans.keys() == known.keys() - {(late, 0)}
+    assert {key: ns for key, ns in spans.items() if key != first} == {
+        key: ns for key, ns in known.items() if key not in (first, (late, 0))
+    }
+    shared = [row for row in whole.collectives if row.step > 0]
+    assert [(row.kind, row.step) for row in report.collectives if row.step > 0] == [
+        (row.kind, row.step) for row in shared
+    ]
+    (note,) = [one for one in report.run.notes if one.code == Code.STEPS_NUMBERED_APART]
+    assert "renumbered" in note.text
+
+
+def lowered(value: Any, by: int) -> Any:
+    """A document with the numbers of its steps so much lower."""
+    if isinstance(value, dict):
+        return {
+            key: each - by if key == "step" and isinstance(each, int) and each >= 0 else lowered(each, by)
+            for key, each in value.items()
+        }
+    return [lowered(each, by) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("name", ["resnet18-ddp2-sick", "resnet18-fsdp4", "llama-pp2"])
+def test_numbers_of_steps_are_raised_wherever_they_stand(name):
+    path = next((run for run in RUNS if run.name == name), None)
+    if path is None:
+        pytest.skip("no shared folder")
+    run = summary_of(path)
+    raised = replace(run, ranks=tuple(rank.renumbered(3) for rank in run.ranks))
+    told, again = (msgspec.to_builtins(evaluated(analyzers.report(each))) for each in (run, raised))
+    for part in ("windows", "collectives", "unmatched", "waiting", "buckets", "idle", "groups", "pipeline", "charges"):
+        assert lowered(again[part], 3) == told[part], part
 
 
 def test_marked_steps_are_not_looked_for(monkeypatch):

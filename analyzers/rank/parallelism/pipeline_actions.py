@@ -9,7 +9,7 @@ bubble             ..  ....... ..      the device runs nothing, or messages alon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,10 @@ class PipelineActions:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def renumbered(self, by: int) -> PipelineActions:
+        """Return the same with numbers of steps that are so much higher."""
+        return replace(self, step=self.step + by, stretch=self.stretch + np.array([[by], [0], [0]]))
 
 
 def pipeline_actions(
