@@ -11,11 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from itertools import chain
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN, Int64, distinct, find, values_at
 from analyzers.nsys.collectives import Payload, read_payloads
@@ -48,8 +46,8 @@ _MOVES = dict(enumerate(_MOVE))
 _MEMORY = dict(enumerate(("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")))
 _WAITS = dict(enumerate(("Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")))
 _KINDS = {"copyKind": _MOVES, "srcKind": _MEMORY, "dstKind": _MEMORY, "memKind": _MEMORY, "syncType": _WAITS}
-# What names are rid of: the version of a call's interface (cudaLaunchKernel_v7000), types of constants (int)4, (bool)1.
-_UNTOLD = re.compile(r"_v\d{4,}$|\((?:(bool)|(?:unsigned |signed )?(?:int|long|short|char|long long))\)(-?\d+)")
+# What names are rid of: the version of a call's interface (cudaLaunchKernel_v7000), types of constants: (int)4.
+_UNTOLD = re.compile(r"_v\d{4,}$|\((?:unsigned |signed )?(?:int|long|short|char|long long)\)(-?\d+)")
 # What rows on devices alone have, by the name that `assemble` has for it.
 _OF_DEVICE = {"device": "deviceId", "in_device": "", "from_device": "srcDeviceId", "to_device": "dstDeviceId"}
 _OF_DEVICE |= {"stream": "streamId", "bytes": "bytes"}
@@ -65,25 +63,24 @@ _OPERATOR = re.compile(r"(?!FSDP::)[\w.]+::|record_param_comms$|detach_?$")
 
 
 class Process:
-    """Rows of one process in the making, and the `payloads` in them."""
+    """Rows of one process in the making."""
 
     def __init__(self, database: Database, pid: int | None) -> None:
         self._database, self._pid, self._names = database, pid, Codes[str]()
-        self.payloads: dict[int, Payload] = {}
-        strings = database.read("StringIds", "id value!", texts={"value": "substr(value, 1, 65536)"})
+        strings = database.read("StringIds", "id", texts={"value": "substr(value, 1, 65536)"})
         self._strings = dict(zip(strings["id"].tolist(), database.texts(strings["value"]), strict=True))
 
-    def decoded(self) -> Decoded:
-        """Return all rows, those of devices first, as `assemble` takes them. Raises UnreadableTrace, TooLarge."""
+    def decoded(self) -> tuple[Decoded, dict[int, Payload]]:
+        """Return all rows as `assemble` takes them, and payloads by position. Raises UnreadableTrace, TooLarge."""
         rows = self._rows()
-        self.payloads = read_payloads(self._database, rows["domainId"], get(rows, "blob"))
+        payloads = read_payloads(self._database, rows["domainId"], get(rows, "binaryData"))
         category, start_ns, thread = rows["category"], rows["start"], rows["globalTid"]
         on_device = {name: column[category <= Category.MEMSET] for name, column in rows.items()}
         numbered, syncs = np.flatnonzero(rows["number"] >= 0), np.flatnonzero(category == Category.SYNC)
         grids, alike = CallColumns(), distinct(*(on_device[side] for side in _GRID.replace("?", "").split()))
         sizes = [Args(grid=msgspec.Raw(str(line).encode())) for line in alike.lines.T.tolist()]
-        columns: dict[str, NDArray[Any]] = {
-            "category": category.astype(np.int8),
+        columns = {
+            "category": category,
             "name": rows["name"],
             "start_ns": start_ns,
             "dur_ns": rows["end"] - start_ns,
@@ -104,10 +101,10 @@ class Process:
             **self._waited(rows["eventSyncId"][syncs]),
         }
         part = EventPart(len(start_ns), len(start_ns), columns)
-        return Decoded(part, 1, tuple(self._names), {}, grids, Marks(), 0)
+        return Decoded(part, 1, tuple(self._names), {}, grids, Marks(), 0), payloads
 
     def _rows(self) -> Rows:
-        """Return all rows that have times, and what tables say of them."""
+        """Return all rows that have times, those of devices first."""
         parts = [*(self._named(*table) for table in _TABLES), self._ranges()]
         rows = {name: np.concatenate([get(part, name) for part in parts]) for name in {*chain(*parts)}}
         times = np.stack([rows["start"], rows["end"]])
@@ -131,14 +128,15 @@ class Process:
         codes = np.zeros(len(alike), dtype=np.int64)
         for place, line in enumerate(alike.lines.T.tolist()):
             said = (of.get(number, "Unknown") for of, number in zip(words, line, strict=True))
-            codes[place] = self._names[_UNTOLD.sub(_tell, name.format_map(dict(zip(by, said, strict=True))))]
+            own = name.format_map(dict(zip(by, said, strict=True)))
+            own = own.replace("(bool)0", "false").replace("(bool)1", "true")
+            codes[place] = self._names[_UNTOLD.sub(r"\1", own)]
         return rows | {"name": codes[alike.index], "category": np.full(len(alike.index), category)}
 
     def _ranges(self) -> Rows:
-        has_blobs = self._database.has_blobs and self._database.has("NVTX_EVENTS", "binaryData", "domainId")
-        texts = {"text": _TEXT} | ({"blob": _BLOB} if has_blobs else {})
+        texts = {"text": _TEXT} | ({"binaryData": _BLOB} if self._database.has_blobs else {})
         which = _STARTED if self._database.has("NVTX_EVENTS", "endGlobalTid") else _PUSHED
-        rows = self._read("NVTX_EVENTS", "start end? globalTid textId? domainId? eventType! text!", which, texts)
+        rows = self._read("NVTX_EVENTS", "start end? globalTid textId? domainId?", which, texts)
         alike = distinct(rows["text"], rows["textId"])
         text, registered = alike.columns
         said = zip(self._database.texts(text), registered.tolist(), strict=True)
@@ -155,11 +153,6 @@ class Process:
         found = np.where(sync >= 0, values_at(order, find(events["eventSyncId"][order], sync)), UNKNOWN)
         told = {"sync_wait_on_stream": "streamId", "sync_wait_on_record": "correlationId"}
         return {name: values_at(events[column], found) for name, column in told.items()}
-
-
-def _tell(untold: re.Match[str]) -> str:
-    """Return what stays of what names are rid of: a constant."""
-    return ("true", "false")[untold[2] == "0"] if untold[1] else untold[2] or ""
 
 
 def _parse_range(text: str) -> tuple[str, bool, int]:

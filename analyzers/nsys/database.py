@@ -57,7 +57,8 @@ class Database:
         if not self.columns.keys() >= {"META_DATA_EXPORT", "StringIds"}:  # which all exports have
             raise UnreadableTrace(f"{path}: an SQLite database, but none that Nsight Systems made: {export_command()}")
         said = dict(self.pairs("META_DATA_EXPORT", "name", "value"))
-        self.has_blobs = said.get("EXPORT_PARAM_INCLUDE_BLOBS") != "false"
+        is_with_blobs = said.get("EXPORT_PARAM_INCLUDE_BLOBS") != "false"
+        self.has_blobs = is_with_blobs and self.has("NVTX_EVENTS", "binaryData", "domainId")
         told = [said.get(f"EXPORT_{one}_VERSION", "?") for one in ("PRODUCT", "SCHEMA")]
         self.version = "Nsight Systems {}, schema {}".format(*(_SHOWN.sub("?", version)[:20] for version in told))
 
@@ -104,41 +105,38 @@ class Database:
         return [str(found[code], errors="replace") for code in codes.tolist()]
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple[str, str]]:
-        """Return two texts of each row of a table; none where it has no such columns."""
-        if not self.has(table, key, value):
-            return []
-        rows = self.read(table, "", texts={"key": f"CAST({key} AS TEXT)", "value": f"CAST({value} AS TEXT)"})
-        return [*zip(self.texts(rows["key"]), self.texts(rows["value"]), strict=True)]
+        """Return two texts of each row of a table, empty where it has no such columns."""
+        rows = self.read(table, "", texts={f"{column}?": f"CAST({column} AS TEXT)" for column in (key, value)})
+        return [*zip(self.texts(rows[key]), self.texts(rows[value]), strict=True)]
 
     def read(self, table: str, wanted: str, where: str = "1", texts: Mapping[str, str] | None = None) -> Rows:
-        """Return columns of whole numbers, as `start end?`, and codes of texts.
+        """Return columns of whole numbers, as `start end?`, and codes of texts, which SQL makes of columns.
 
-        What is not in an export was not recorded: there are no rows then. Where a value is not said, that of a column
-        with `?` is -1, and the row of another is odd; one with `!` must be there, and is none of them. Raises
-        UnreadableTrace for a table without a column, TooLarge.
+        What is not in an export was not recorded: there are no rows then. Where a value is not said, a text is empty,
+        a number with `?` is -1, and the row of another is odd. Raises UnreadableTrace for a table without a column that
+        has no `?`, TooLarge.
         """
-        marks = {name.rstrip("?!"): name[-1] for name in wanted.split()}
-        present = self.columns.get(table, {*marks})
-        if lacking := sorted(name for name, mark in marks.items() if mark != "?" and name not in present):
+        made, count = texts or {}, len(wanted.split())
+        names = {name.rstrip("?"): name for name in (*wanted.split(), *made)}
+        present = self.columns.get(table, {*names})
+        if lacking := sorted({*names.values()} & {*names} - present):
             raise UnreadableTrace(
                 f"{self.path}: {table} lacks {', '.join(lacking)} (written by {self.version}; tracer was tried with "
                 "schemas 3.24 and 3.25): export the report again, with another version of nsys"
             )
-        said = {
-            name: f'"{name}"' if mark != "?" else f'coalesce("{name}", -1)' if name in present else "-1"
-            for name, mark in marks.items()
-            if mark != "!"
-        }
-        count = len(said)
-        said |= {name: f"coalesce({text}, '')" for name, text in (texts or {}).items()}
+        said = {column: f'"{column}"' for column in names}
+        for column, name in names.items():
+            none = "''" if name in made else "-1"
+            if name != column or name in made:
+                said[column] = f"coalesce({made.get(name, said[column])}, {none})" if column in present else none
         columns = [array("q") for _ in said]
         sql = f"SELECT {', '.join(said.values())} FROM {table} NOT INDEXED WHERE {where}"
         for batch in self.batches(sql) if table in self.columns else ():
-            for column, values in zip(columns, self._encode(batch, count), strict=False):  # none without a sound row
-                column.extend(values)
+            for joined, values in zip(columns, self._encode(batch, count), strict=False):  # none without a sound row
+                joined.extend(values)
             self._taken += len(batch)
             self._budget.check(self._taken * ROW_BYTES + 2 * self.codes.nbytes, f"{self._taken:,} or more rows of it")
-        return {name: np.frombuffer(column, dtype=np.int64) for name, column in zip(said, columns, strict=True)}
+        return {name: np.frombuffer(joined, dtype=np.int64) for name, joined in zip(said, columns, strict=True)}
 
     def _encode(self, batch: list[tuple[Any, ...]], count: int) -> list[array[int]]:
         """Return the columns of rows, the first so many whole numbers, the others texts; without rows that are odd."""

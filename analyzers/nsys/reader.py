@@ -100,10 +100,9 @@ class _Processes(Sequence[ProcessRows]):
     def __getitem__(self, index: Any) -> Any:
         pid = self.pids[index]
         with opened(self.path, self.budget) as database:
-            process = Process(database, pid)
-            decoded = process.decoded()
+            decoded, payloads = Process(database, pid).decoded()
         built = assemble(decoded, self.base_ns)
-        events = with_calls(built.processes[0].events, process.payloads)
+        events = with_calls(built.processes[0].events, payloads)
         lost = [f"{count:,} {what}" for what, count in database.odd.items() if count]
         notices = tuple(yield_notices(self.path.name, lost, built.endless))
         return ProcessRows("" if pid is None else str(pid // THREADS % THREADS), with_copy_collectives(events), notices)
