@@ -47,7 +47,7 @@ _MEMORY = dict(enumerate(("Pageable", "Pinned", "Device", "Array", "Managed", "D
 _WAITS = dict(enumerate(("Unknown", "Event Sync", "Stream Wait Event", "Stream Sync", "Context Sync")))
 _KINDS = {"copyKind": _MOVES, "srcKind": _MEMORY, "dstKind": _MEMORY, "memKind": _MEMORY, "syncType": _WAITS}
 # What names are rid of: the version of a call's interface (cudaLaunchKernel_v7000), types of constants: (int)4.
-_UNTOLD = re.compile(r"_v\d{4,}$|\((?:unsigned |signed )?(?:int|long|short|char|long long)\)(-?\d+)")
+_UNTOLD = re.compile(r"^(cu\w+)_v\d{4,}$|\((?:unsigned |signed )?(?:int|long|short|char|long long)\)(-?\d+)")
 # What rows on devices alone have, by the name that `assemble` has for it.
 _OF_DEVICE = {"device": "deviceId", "in_device": "", "from_device": "srcDeviceId", "to_device": "dstDeviceId"}
 _OF_DEVICE |= {"stream": "streamId", "bytes": "bytes"}
@@ -130,7 +130,7 @@ class Process:
             said = (of.get(number, "Unknown") for of, number in zip(words, line, strict=True))
             own = name.format_map(dict(zip(by, said, strict=True)))
             own = own.replace("(bool)0", "false").replace("(bool)1", "true")
-            codes[place] = self._names[_UNTOLD.sub(r"\1", own)]
+            codes[place] = self._names[_UNTOLD.sub(r"\1\2", own)]
         return rows | {"name": codes[alike.index], "category": np.full(len(alike.index), category)}
 
     def _ranges(self) -> Rows:
