@@ -27,7 +27,7 @@ from analyzers.trace import ROW_BYTES, Codes
 if TYPE_CHECKING:
     import sqlite3
 
-_BATCH = 1 << 14
+_BATCH = 1 << 10
 _LEAST_ROW_BYTES, _LEAST_LENGTH = 8, 1 << 20
 # SQLite's machine takes some tens of steps for a row: what needs far more is no export. A tick is so many steps.
 _TICK, _FREE_TICKS, _TICKS_PER_MB = 1_000_000, 10, 8
