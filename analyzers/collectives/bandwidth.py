@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, joint
+from analyzers.arrays import UNKNOWN, Columns, Float64, Int64, distinct, joint, rows_by
 from analyzers.collectives.matching import Matching
 from analyzers.collectives.transfer import Transfers
 from analyzers.rank import STRATEGIES, Measured, Purpose
@@ -75,14 +75,11 @@ def bandwidth(matching: Matching, transfers: Transfers, peak_gbps: Float64) -> B
     instances = matching.instances
     keys = np.stack([instances.kind, instances.group, transfers.group_size, -transfers.nbytes, purposes(matching)])
     alike = distinct(*keys)
-    unlike, which = alike.lines, alike.index
-    order = np.argsort(which, kind="stable")
-    parts = np.split(order, np.searchsorted(which[order], np.arange(1, unlike.shape[1])))
+    unlike, parts = alike.lines, [*rows_by(alike.index).values()]
     wait = np.where(transfers.wait_ns >= 0, transfers.wait_ns, np.nan)
     number = instances.of_member
     total = np.bincount(number, weights=wait, minlength=len(instances)) / np.maximum(np.diff(instances.first), 1)
     transfer = np.where(transfers.transfer_ns >= 0, transfers.transfer_ns, np.nan)
-    parts = parts if unlike.shape[1] else []
     busbw = np.array([_quartiles(transfers.busbw_gbps[part]) for part in parts], dtype=np.float64).reshape(-1, 3)
     return Bandwidth(
         kind=unlike[0],
@@ -196,15 +193,12 @@ def copies(measured: Sequence[Measured]) -> CopyBandwidth:
     real = (nbytes > 0) & (dur_ns > 0)
     code, nbytes, dur_ns = code[real], nbytes[real], dur_ns[real]
     alike = distinct(code, -nbytes)
-    unlike, which = alike.lines, alike.index
-    order = np.argsort(which, kind="stable")
-    parts = np.split(order, np.searchsorted(which[order], np.arange(1, unlike.shape[1])))
-    rates = [_quartiles(nbytes[part] / dur_ns[part]) for part in parts[: unlike.shape[1]]]
-    table = np.array(rates, dtype=np.float64).reshape(-1, 3)
+    unlike, parts = alike.lines, rows_by(alike.index).values()
+    table = np.array([_quartiles(nbytes[part] / dur_ns[part]) for part in parts], dtype=np.float64).reshape(-1, 3)
     return CopyBandwidth(
         direction=tuple(names[name].removeprefix("Memcpy ") for name in unlike[0].tolist()),
         nbytes=-unlike[1],
-        count=np.bincount(which, minlength=unlike.shape[1]),
+        count=alike.count,
         gbps=table[:, 1],
         low_gbps=table[:, 0],
         high_gbps=table[:, 2],

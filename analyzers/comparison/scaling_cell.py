@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from analyzers.comparison.scaling_document import MEASURES, PROFILED, UNPROFILED, CellRow, CellStep, EpochTime
 from analyzers.rank import CPU_DEVICE, RunSummary, device_label
@@ -37,12 +38,8 @@ def measured(cell: Cell, run: RunSummary) -> CellRow:
     global_batch = cell.batch * cell.gpus * accumulation
     step = step_time(manifest.controls, summarized)
     controls = summarized.run.controls
-    return CellRow(
-        name=cell.name,
-        strategy=cell.strategy,
-        gpus=cell.gpus,
-        batch=cell.batch,
-        state=cell.state,
+    return replace(
+        missing(cell, None),
         accumulation=accumulation,
         workload=_workload(manifest) if run.manifest else {},
         recorded_as=manifest.strategy,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzers.arrays import UNKNOWN
-from analyzers.causes import ChargeRow, Model, NoOrder, charge_rows, why_none
+from analyzers.causes import Model, NoOrder, charge_rows, why_none
 from analyzers.collectives import (
     Exchange,
     awaited,
@@ -32,7 +32,6 @@ from analyzers.layers import (
 )
 from analyzers.layers.strategies import attention_rows, expert_rows
 from analyzers.rank import Breakdown, Cause, Measured, RunSummary, device_labels, has_causes
-from analyzers.ranks import RankNumber
 from analyzers.reporting.measures import (
     compute,
     idle_rows,
@@ -221,15 +220,12 @@ class Analyses:
             gains = [gain for gain in gains if not (gain.scenario.of_degree and gain.scenario.of_idle)]
         return find_findings(self.subject, gains, self.awaited, besides=besides)
 
-    @cached_property
-    def awaited(self) -> Collection[RankNumber]:
-        """Return the ranks that may be called late: the others wait for them step after step."""
-        return awaited(self.exchanged) if self.names_ranks else ()
-
-    @cached_property
-    def odd_gain(self) -> Gain | None:
-        """Return what the typical step instead of odd ones would bring, where that is told apart from nothing."""
-        return odd_gain(self.typical, self.manifest)
+    # The ranks that may be called late: the others wait for them step after step.
+    awaited = shared(lambda self: awaited(self.exchanged) if self.names_ranks else ())
+    # What the typical step instead of odd ones would bring, where that is told apart from nothing.
+    odd_gain = shared(lambda self: odd_gain(self.typical, self.manifest))
+    # What the critical path of the typical steps consists of.
+    charge_rows = shared(lambda self: [] if self.causes is None else charge_rows(self.causes, self.in_full))
 
     @property
     def names_ranks(self) -> bool:
@@ -237,11 +233,6 @@ class Analyses:
         calls = self.exchanged.matching.instances.call
         kinds = {call.kind for call in calls if call is not None}
         return self.run.rank_source != NumberedBy.GUESSED or kinds.isdisjoint(UNEVEN_MEMBERS)
-
-    @cached_property
-    def charge_rows(self) -> list[ChargeRow]:
-        """Return what the critical path of the typical steps consists of."""
-        return charge_rows(self.causes, self.in_full) if self.causes is not None else []
 
 
 def _bucket_of(exchanged: Exchange, times: BucketTimes) -> dict[int, int]:

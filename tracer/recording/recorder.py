@@ -74,6 +74,8 @@ Progress = Callable[[str, int, int], None]
 # one does not, so that what is timed begins with a queue as full as it is in training.
 HOST_STEPS = 2
 NS_PER_S = 1_000_000_000
+# What a part has as it is recorded so far.
+_SO_FAR = ("rounds", "has_early", "step_numbers", "failed_light", "failed_nosync", "device_states")
 
 
 def silent(label: str, done: int, total: int) -> None:
@@ -431,15 +433,10 @@ class Recorder:
             plan=self._plan,
             steps=self.done,
             of_steps=self._total,
-            rounds=taken.rounds,
-            has_early=taken.has_early,
+            **{name: getattr(taken, name) for name in _SO_FAR},
             steps_ns=taken.of_rank.steps_ns,
-            step_numbers=taken.step_numbers,
-            failed_light=taken.failed_light,
-            failed_nosync=taken.failed_nosync,
             light=self._light if self._gpus else None,
             why_not_cupti=self._why_not_cupti,
-            device_states=taken.device_states,
             host_states=self._hosts.states(),
             training=self._training,
             kept_rounds=kept_rounds,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzers.arrays import UNKNOWN, Columns, Int64
+from analyzers.arrays import UNKNOWN, Columns, Int64, joint, rows_by
 from analyzers.intervals import Intervals
 from analyzers.rank.columns.activity import Activity, activities, device_labels
 from analyzers.rank.columns.windows import Steps, Windows, profiler_steps, windows
@@ -72,10 +72,7 @@ class Breakdown(Columns):
 
     def by_device(self) -> Iterator[tuple[tuple[RankNumber, int], Int64]]:
         """Yield every rank and device in order, with its windows."""
-        order = np.lexsort((self.device, self.rank))
-        keys = np.stack([self.rank, self.device])[:, order]
-        starts = np.flatnonzero(np.r_[True, (np.diff(keys) != 0).any(axis=0)][: len(order)])
-        for rows in np.split(order, starts[1:]) if len(order) else ():
+        for rows in rows_by(joint(self.rank, self.device)).values():
             yield (RankNumber(int(self.rank[rows[0]])), int(self.device[rows[0]])), rows
 
     def to_frame(self) -> pd.DataFrame:
