@@ -10,7 +10,7 @@ made of.
 Decisions: docs/dev/decisions/causes.md
 """
 
-from analyzers.causes.calibrated import KEPT, RELEASED
+from analyzers.causes.calibrated import KEPT
 from analyzers.causes.changes import Common, Facts, Lags, is_memcpy
 from analyzers.causes.charges import Charge
 from analyzers.causes.device_parts import replayed_parts

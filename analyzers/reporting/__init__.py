@@ -58,4 +58,4 @@ from analyzers.reporting.remedies import Advice, is_cheap
 from analyzers.reporting.step_timeline import Lane, Mark, Timeline
 from analyzers.reporting.tables import NAMED_UNITS, Column, Table, columns, computed, frame_method
 from analyzers.reporting.trust import MOST_UNKNOWN, judged, words_of_unknown
-from analyzers.reporting.typical_steps import odd_words, typical_windows
+from analyzers.reporting.typical_steps import odd_words

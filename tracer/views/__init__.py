@@ -20,7 +20,6 @@ from tracer.views.document import (
     Heading,
     Paragraph,
     Place,
-    Row,
     Section,
     Span,
     Table,

@@ -11,7 +11,6 @@ Decisions: docs/dev/decisions/rank.md
 from analyzers.rank.dependencies.building import rank_graph
 from analyzers.rank.dependencies.launching_threads import HostTrack, host_track
 from analyzers.rank.dependencies.points import (
-    Calls,
     EdgeKind,
     Edges,
     PointKind,

@@ -8,7 +8,7 @@ Decisions: docs/dev/decisions/rank.md
 """
 
 from analyzers.rank.idle.causes import divide_host_time
-from analyzers.rank.idle.data_loading import Fetching, fetches, fetching
+from analyzers.rank.idle.data_loading import Fetching, fetching
 from analyzers.rank.idle.gaps import DeviceTime
 from analyzers.rank.idle.host_states import Cause
 from analyzers.rank.idle.idle_time import OTHERS, HostRows, Idle, idle_of

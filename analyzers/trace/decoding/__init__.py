@@ -21,7 +21,6 @@ from analyzers.trace.decoding.damaged_text import (
 from analyzers.trace.decoding.decompress import BLOCK, Blocks
 from analyzers.trace.decoding.lenient_json import (
     Oddity,
-    clean,
     first_at,
     is_utf8,
     loads,

@@ -11,7 +11,7 @@ Decisions: docs/dev/decisions/recording.md
 """
 
 from tracer.recording.windows.cupti_window import CuptiWindow
-from tracer.recording.windows.device_activity import DeviceActivity, checked_activity, other_user, why_unusable
+from tracer.recording.windows.device_activity import checked_activity, other_user, why_unusable
 from tracer.recording.windows.forward_ranges import module_ranges
 from tracer.recording.windows.kineto_window import KinetoWindow, is_ours, ours
 from tracer.recording.windows.libcupti import CuptiUnusable, loaded_cupti

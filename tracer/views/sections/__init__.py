@@ -16,7 +16,7 @@ from tracer.views.sections.advice import (
     true_cost,
 )
 from tracer.views.sections.causes import MEANINGS as CAUSE_MEANINGS
-from tracer.views.sections.causes import by_cause, by_charge, causes_in_full, causes_sentence
+from tracer.views.sections.causes import by_charge, causes_in_full, causes_sentence
 from tracer.views.sections.communication import by_collective, communication_section, waiting
 from tracer.views.sections.compute import compute_section, short
 from tracer.views.sections.groups import by_group, line_title

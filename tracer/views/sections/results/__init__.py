@@ -36,7 +36,6 @@ from tracer.views.sections.results.prediction import (
 from tracer.views.sections.results.scaling import (
     as_markdown,
     grouped,
-    picture_of,
     scaling_tables,
     scaling_text,
     scaling_title,
