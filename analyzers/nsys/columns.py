@@ -73,7 +73,8 @@ class Process:
     def decoded(self) -> tuple[Decoded, dict[int, Payload]]:
         """Return all rows as `assemble` takes them, and payloads by position. Raises UnreadableTrace, TooLarge."""
         rows = self._rows()
-        payloads = read_payloads(self._database, rows["domainId"], get(rows, "binaryData"))
+        found = read_payloads(self._database, rows["domainId"], get(rows, "binaryData"))
+        payloads = {row + 1: payload for row, payload in found.items()}
         category, start_ns, thread = rows["category"], rows["start"], rows["globalTid"]
         on_device = {name: column[category <= Category.MEMSET] for name, column in rows.items()}
         numbered, syncs = np.flatnonzero(rows["number"] >= 0), np.flatnonzero(category == Category.SYNC)
@@ -84,7 +85,7 @@ class Process:
             "name": rows["name"],
             "start_ns": start_ns,
             "dur_ns": rows["end"] - start_ns,
-            "position": np.arange(len(start_ns)),
+            "position": 1 + np.arange(len(start_ns)),  # HTA takes 0 for no row
             "thread": np.where(thread < 0, UNKNOWN, thread % THREADS),
             "process": np.zeros_like(start_ns),
             "correlation": rows["correlationId"],

@@ -122,7 +122,7 @@ class Database:
         if lacking := sorted({*names.values()} & {*names} - present):
             raise UnreadableTrace(
                 f"{self.path}: {table} lacks {', '.join(lacking)} (written by {self.version}; tracer was tried with "
-                "schemas 3.24 and 3.25): export the report again, with another version of nsys"
+                "schemas 3.20, 3.24 and 3.25): export the report again, with another version of nsys"
             )
         said = {column: f'"{column}"' for column in names}
         for column, name in names.items():

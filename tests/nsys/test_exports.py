@@ -11,9 +11,11 @@ import pytest
 import analyzers
 from analyzers.errors import UnreadableTrace, UnusableRun
 from analyzers.notices import Code
+from analyzers.rank.columns import activities
 from analyzers.trace import STEP, Category, Kind
 from tests.support import nsys_exports as nsys
 from tests.support.nsys_exports import PUBLIC, ROUNDS, nvtx, ranks, write
+from tests.support.samples import SAMPLES
 from tracer.reading import Readers, read_lanes
 
 TRUTH = {
@@ -21,6 +23,7 @@ TRUTH = {
     "mfu_2gpu_before": ([253_690_832, 256_095_624], 33),
     "mfu_2gpu_after": ([227_484_352, 227_608_953], 31),
 }
+SAMPLE = SAMPLES / "convnet-nsys1"
 REAL = pytest.mark.skipif(not PUBLIC.is_dir(), reason="no shared folder")
 
 
@@ -313,3 +316,29 @@ def test_compute_of_real_exports_is_the_union_in_sql_and_collectives_are_matched
 def test_other_real_exports_have_their_kernels(name, compute_ns):
     (rank,) = analyzers.load(PUBLIC / f"{name}.sqlite").ranks
     assert int((rank.events.category == Category.KERNEL).sum()) == compute_ns
+
+
+def test_the_sample_says_what_nccls_payloads_carry():
+    """In each of six steps, which nothing marks, one rank by itself, without a kernel of NCCL's."""
+    found = reported(SAMPLE)
+    assert found.run.steps_inferred and [window.step for window in found.windows] == [*range(6)]
+    (rank,) = analyzers.load(SAMPLE).ranks
+    called = Counter(rank.events.calls[code] for code in rank.events.call[rank.events.call >= 0].tolist())
+    assert {(call.kind.name, call.elements_in, call.dtype): count for call, count in called.items()} == {
+        ("ALL_REDUCE", 4_096, "bytes"): 6,
+        ("ALL_REDUCE", 4_194_304, "bytes"): 6,
+        ("BROADCAST", 16_384, "bytes"): 6,
+    }
+
+
+def test_compute_of_the_sample_is_the_union_of_its_kernels():
+    with closing(sqlite3.connect(f"file:{SAMPLE / 'session.sqlite'}?mode=ro", uri=True)) as connection:
+        spans = connection.execute(
+            "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName "
+            "WHERE s.value NOT LIKE 'nccl%' ORDER BY start"
+        ).fetchall()
+    union, reach = 0, 0
+    for start, end in spans:
+        union, reach = union + max(0, end - max(start, reach)), max(reach, end)
+    (rank,) = analyzers.load(SAMPLE).ranks
+    assert activities(rank)[0].compute.length_ns() == union

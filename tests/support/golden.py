@@ -27,7 +27,7 @@ DIGITS = 9
 def identity(path: Path) -> str:
     """A run's name and a digest of its files: another recording under the same name is another run."""
     digest = hashlib.sha256()
-    for file in sorted(file for file in path.rglob("*.json*") if file.is_file()):
+    for file in sorted(file for kind in ("*.json*", "*.sqlite") for file in path.rglob(kind) if file.is_file()):
         digest.update(str(file.relative_to(path)).encode() + file.read_bytes())
     return f"{path.name} {digest.hexdigest()[:12]}"
 
