@@ -238,7 +238,7 @@ def _scenario(steps: Steps, timed: Control, collections_ns: float) -> Scenario:
         which += ", all in block {} of {},".format(*timed.slow_block)
         remedy = _REMEDY_OF_BLOCK
     if collections_ns > timed.odd_longer_ns / 2:
-        longer += f", {ms(collections_ns)} of it in Python's garbage collector"
+        longer += f", {ms(min(collections_ns, timed.odd_longer_ns))} of it in Python's garbage collector"
         remedy = COLLECT_LESS
     worst = max(steps.odd, key=lambda step: step.span_ns, default=None)
     because = f"step {worst.step} is {worst.why}" if worst is not None else ""

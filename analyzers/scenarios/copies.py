@@ -8,7 +8,7 @@ from analyzers.arrays import Int64, Mask, values_at
 from analyzers.causes import Lags, is_memcpy
 from analyzers.rank import EdgeKind
 from analyzers.scenarios.scenario import Scenario, Subject, Told, everywhere
-from analyzers.units import size
+from analyzers.units import count, size
 
 # What pinned copies reach where the run has none of a megabyte or more (52 to 55 measured over PCIe 5).
 PINNED_GBPS = 50.0
@@ -84,8 +84,8 @@ def _tell(subject: Subject) -> Told:
             at, each = f" ({place})" if place else "", f"per {subject.step_word} {words}"
             rates = f"{whole / ns:.3g} GB/s; pinned copies reach {_pinned_gbps(lags, nbytes):.3g}"
             because = f"{size(round(whole))} {each}{at} at {rates}"
-            if whole < SMALL_COPY * times:
-                because = f"{times:.3g} copies of {size(round(whole / times))} {each}{at}"
+            if nbytes[chosen].max(initial=0) < SMALL_COPY:
+                because = f"{count(max(round(times), 1), 'transfer')} of {size(round(whole / times))} {each}{at}"
                 remedy = _SMALL if direction == "HtoD" else remedy
             moved.append((ns, because, remedy, problem))
     if not moved:

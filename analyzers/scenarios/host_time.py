@@ -12,7 +12,7 @@ from analyzers.arrays import UNKNOWN, Float64, values_at
 from analyzers.causes import Charge, Lags
 from analyzers.rank import Cause, EdgeKind, main_function
 from analyzers.scenarios.scenario import UNTOLD, Kind, Scenario, Subject, Told, everywhere
-from analyzers.scenarios.synchronizing import busiest_wait
+from analyzers.scenarios.synchronizing import busiest_wait, waits_per_step
 from analyzers.units import ms, rounded_percent
 
 # The iterator of a DataLoader with num_workers=0, in its range's name.
@@ -171,7 +171,8 @@ def _tell_graph(subject: Subject) -> Told:
             remedy = f"take {function} out of the step, or make it shorter; then {_LAUNCH_LESS}"
     place, times = busiest_wait(subject)
     if times >= SEVERAL:
-        waits = f"take the {times:.3g} waits for the device out of the {subject.step_word} ({place})"
+        number = f"{waits_per_step(subject):.3g}"
+        waits = f"take the {number} waits for the device out of the {subject.step_word} (most in {place})"
         remedy = f"{waits}, which no CUDA graph can hold; then {remedy}"
     return Told(
         problem,

@@ -38,6 +38,11 @@ def busiest_wait(subject: Subject) -> tuple[str, float]:
     return place or "Python, outside of any operator", times
 
 
+def waits_per_step(subject: Subject) -> float:
+    """Return how many such waits a step has, wherever."""
+    return subject.per_step(_waits(subject.lags))
+
+
 def _call_ns(lags: Lags) -> Int64:
     """Return how long the call of each edge took; of edges without one it means nothing."""
     length_ns: Int64 = lags.facts.of_calls("end_ns") - lags.facts.of_calls("begin_ns")
