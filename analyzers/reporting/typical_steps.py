@@ -29,7 +29,7 @@ _REMEDY = (
     "less often, or in another thread"
 )
 _REMEDY_OF_BLOCK = (
-    "record again: where it comes back, find out what else this host and its GPUs did then (other processes, clocks)"
+    "record again; if it comes back, find out what else this host and its GPUs do then (other processes, clocks)"
 )
 
 

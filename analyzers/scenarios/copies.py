@@ -97,7 +97,7 @@ def _tell(subject: Subject) -> Told:
 
 _TO_DEVICE = "pin the memory that is copied from (pin_memory=True in the DataLoader) and copy with non_blocking=True"
 _TO_HOST = "leave .cpu() out of the step, or copy into pinned memory with non_blocking=True"
-_SMALL = "make small tensors on the device (device=...), or copy them with non_blocking=True: each waits for the device"
+_SMALL = "make small tensors on the device (device=...), or copy them with non_blocking=True: each copy waits for it"
 _DIRECTIONS = (
     ("HtoD", "to the device", _TO_DEVICE, "copies from pageable memory to the device block the CPU"),
     ("DtoH", "to the host", _TO_HOST, "copies from the device to pageable memory block the CPU"),

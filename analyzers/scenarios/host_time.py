@@ -93,7 +93,7 @@ def _tell_allocator(subject: Subject) -> Told:
     where = f", most of it in {lags.facts.names[longest]}" if longest >= 0 else ""
     remedy = "leave torch.cuda.empty_cache() out of the step; else PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
     if subject.step_word != "step":
-        remedy = f"profile steps behind a process's first, which allocate memory once; if it goes on there, {remedy}"
+        remedy = f"profile later steps: a process's first ones allocate memory once; if it goes on, {remedy}"
     return Told(
         f"device memory is allocated and freed in the {subject.step_word}",
         remedy,

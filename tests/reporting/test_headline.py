@@ -37,7 +37,7 @@ def test_samples_are_called_what_they_are(name: str, code: str, words: str):
         ("torchrec-a2a4", "what that costs is not known, 1,014 ms at most", "find out what delays rank 2's CPU"),
         ("amd-mi250", "GPUs are idle for 98 %", "take the 2 waits for the device out of the step"),
         ("mfu_2gpu_after.sqlite", "copies from pageable memory to the device", "make small tensors on the device"),
-        ("alexnet", "device memory is allocated and freed", "profile steps behind a process's first, which allocate"),
+        ("alexnet", "device memory is allocated and freed", "profile later steps: a process's first ones allocate"),
     ],
 )
 @pytest.mark.slow
